@@ -70,6 +70,8 @@ pub(crate) struct Watch<'a> {
     switch: Option<Switch>,
     fenced: Option<Fenced>,
     epoch: u32,
+    /// When we heard last that a standby had become primary.
+    promoted_ns: Option<u64>,
     /// The last state of which an event was written.
     said: GroupState,
     /// Whether a new program's runtime is waited for.
@@ -141,6 +143,7 @@ impl<'a> Watch<'a> {
             switch: None,
             fenced: None,
             epoch: 0,
+            promoted_ns: None,
             said: GroupState::Starting,
             is_awaited: false,
             answer_by_ns: 0,
@@ -215,6 +218,12 @@ impl<'a> Watch<'a> {
     /// Whether a standby is becoming primary, or has become it and we have not heard of it yet.
     pub(crate) fn is_between_primaries(&self) -> bool {
         self.state() == GroupState::Promoting || self.is_promoted()
+    }
+
+    /// Whether a standby is becoming primary, or has become it within these nanoseconds.
+    pub(crate) fn has_lately_a_primary(&self, within_ns: u64) -> bool {
+        let is_late = |since_ns| clock::monotonic_ns().saturating_sub(since_ns) < within_ns;
+        self.is_between_primaries() || self.promoted_ns.is_some_and(is_late)
     }
 
     /// Whether a standby has become primary of which we have not heard yet.
@@ -403,6 +412,7 @@ impl<'a> Watch<'a> {
             return;
         }
         self.epoch = epoch;
+        self.promoted_ns = Some(clock::monotonic_ns());
         let Some(standby) = self.standby.take() else { return };
         let live_ns = header.live_ns.load(Ordering::Acquire);
         let death_ns = header.death_ns.0.load(Ordering::Acquire);

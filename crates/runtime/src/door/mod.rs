@@ -97,6 +97,7 @@ pub mod timer;
 pub mod timer_notify;
 pub mod transfer;
 pub mod turn_waits;
+mod unlisted;
 pub mod unwind;
 pub mod usage;
 pub mod wait;

@@ -53,7 +53,7 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
             let result = make_child(thread, call);
             stored.made(thread, result);
             spawn::made(flags, result);
-            spawn::note_forked(result);
+            super::unlisted::note_forked(result);
             Some(result)
         }
         Mode::Record => {
@@ -68,7 +68,7 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
             }
             super::numbers::child_made();
             spawn::made(flags, result);
-            spawn::note_forked(result);
+            super::unlisted::note_forked(result);
             let (head, ticket) = stored.made(thread, result);
             thread.append(EventKind::Return, 0, row.nr, ticket, &head);
             await_heir(result);
@@ -84,7 +84,7 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 return Some(0);
             }
             super::numbers::child_made();
-            spawn::note_forked(result);
+            super::unlisted::note_forked(result);
             Some(result)
         }
     })
@@ -175,7 +175,7 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     turns::logical::forget();
     crate::twins::choice::in_child();
     above().forget_clone();
-    spawn::forget();
+    super::unlisted::forget();
     state::GUEST_PID.store(pid, Ordering::Relaxed);
     // SAFETY: asks for a number.
     let real = unsafe { raw::call1(GETPID, 0) } as u32;

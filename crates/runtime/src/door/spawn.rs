@@ -1,7 +1,7 @@
 //! Children that are made from sites of their own (threads apart): vfork, posix_spawn, and whoever calls `clone` by
 //! its name; and how a promoted copy finds the child of a fork, of any kind, that its primary had not told of.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use linux_raw_sys::general::clone_args;
 use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead};
@@ -233,48 +233,6 @@ fn claim(child: u32) {
         }
         raw::nap(200_000);
     }
-}
-
-// ---- Children that are not listed yet ----
-
-/// The last children that this process has made, in every copy.
-static RECENT: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
-static NEXT: AtomicU32 = AtomicU32::new(0);
-/// How long after a promotion a child may come to list itself, ns.
-const BIRTH_NS: u64 = 500_000_000;
-
-/// In a forked child: it has made none.
-pub fn forget() {
-    RECENT.iter().for_each(|recent| recent.store(0, Ordering::Relaxed));
-}
-
-/// A fork has returned this.
-pub fn note_forked(result: i64) {
-    if result > 0 {
-        let at = NEXT.fetch_add(1, Ordering::Relaxed) as usize % RECENT.len();
-        RECENT[at].store(result as u32, Ordering::Relaxed);
-    }
-}
-
-/// Whether there is a child that the dead primary had made and that has not come to list itself, nor can the kernel tell
-/// of it any more: `pid`, or any. Waits for a moment if so.
-pub fn await_birth(pid: Option<u32>) -> bool {
-    let since = state::promoted_ns();
-    if since == 0 || raw::now_ns() - since > BIRTH_NS {
-        return false;
-    }
-    let own = state::GUEST_PID.load(Ordering::Relaxed);
-    let recent = RECENT.iter().map(|recent| recent.load(Ordering::Relaxed));
-    for child in recent.filter(|child| *child != 0 && pid.is_none_or(|pid| pid == *child)) {
-        if members::claim_end(child, own) {
-            return true;
-        }
-        if members::find(child).is_none() && members::exists(child) {
-            raw::nap(100_000);
-            return true;
-        }
-    }
-    false
 }
 
 // ---- Sites of their own ----

@@ -356,7 +356,7 @@ fn find(thread: &Thread, ask: &Ask, place: *mut News) -> Result<(), i64> {
             Err(ECHILD) if is_any && !waits => return Ok(()),
             // A child may still be on its way to us from a parent of the kernel's: looked at again now and then.
             Err(ECHILD) if is_any => sleep(thread, &roster.ends.0, seen, 20 * LOOK_NS)?,
-            Err(ECHILD) if super::spawn::await_birth(ask.one()) => {}
+            Err(ECHILD) if super::unlisted::await_birth(ask.one()) => {}
             // The kernel keeps nothing of a child whose parent wants no word of its end, and says so at the death of its primary.
             Err(ECHILD) if may_live_on(ask) && !is_over(&mut doubted_ns) => {
                 if waits {
@@ -433,8 +433,6 @@ fn reap_first(entry: &Process) {
 /// done away with it, since that ignored SIGCHLD. Or the supervisor, which has adopted it, is not there any more: the program
 /// itself has ended, and this process goes on alone. How its child has ended is known to nobody then.
 fn has_vanished(entry: &Process) -> bool {
-    /// Time in which the supervisor says how one has ended that it has reaped.
-    const REAPING_NS: u64 = 5_000_000;
     let is_untold = || match entry.end.load(Ordering::Acquire) {
         end::FINAL => true,
         end::NONE => !members::is_fed(),
@@ -442,7 +440,7 @@ fn has_vanished(entry: &Process) -> bool {
     };
     let looks_gone = || is_untold() && !members::exists(members::primary(entry));
     looks_gone() && {
-        raw::nap(REAPING_NS);
+        raw::nap(super::unlisted::REAPING_NS);
         looks_gone()
     }
 }

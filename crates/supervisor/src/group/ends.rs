@@ -57,6 +57,8 @@ pub(super) struct Outcome {
     look_at_ns: Option<u64>,
     /// Standbys of processes that have ended, to be reaped.
     pub(super) dying: Vec<u32>,
+    /// Processes whose end has been told, and when: their first primaries may come to us behind that, where a parent dies slowly.
+    buried: Vec<(u32, u64)>,
 }
 
 impl Outcome {
@@ -71,6 +73,7 @@ impl Outcome {
             grace_ends_ns: None,
             look_at_ns: None,
             dying: Vec::new(),
+            buried: Vec::new(),
         }
     }
 
@@ -190,8 +193,12 @@ impl<'a> Group<'a> {
             if joined {
                 let _ = self.dir().remove(member(place.pid));
             }
-        } else if self.roster.find(pid).is_none() && self.watches.iter().any(Watch::is_between_primaries) {
-            // No former copy, which has its number in the roster still: perhaps somebody's child.
+        } else if self.roster.find(pid).is_none()
+            && !self.outcome.buried.iter().any(|(buried, _)| *buried == pid)
+            && self.watches.iter().any(|watch| watch.has_lately_a_primary(PROMOTION_NS))
+        {
+            // No former copy, which has its number in the roster still: perhaps somebody's child, which a primary had made that is
+            // dead, and which was ended before it came to list itself.
             // Of the last promotions nobody is still to come.
             self.roster.forget_unlisted(clock::monotonic_ns().saturating_sub(PROMOTION_NS));
             self.roster.ended_unlisted(pid, reaped);
@@ -223,6 +230,9 @@ impl<'a> Group<'a> {
 
     fn bury_one(&mut self, mut watch: Watch<'a>, over: Over) {
         let lost = watch.loss(over);
+        let now = clock::monotonic_ns();
+        self.outcome.buried.retain(|(_, since_ns)| now < since_ns + PROMOTION_NS);
+        self.outcome.buried.push((watch.guest_pid(), now));
         // Before anybody is told: whoever has waited for a member finds nobody of it in its process group.
         let standby = watch.finish();
         let copies = watch.ended_spares().into_iter().chain(standby);
