@@ -23,8 +23,15 @@ pub fn note_forked(result: i64) {
     }
 }
 
-/// Between the reaping of a child by the supervisor and its word of that, at most, ns.
-pub(super) const REAPING_NS: u64 = 5_000_000;
+/// Waits until something has changed, for as long as there may be between the supervisor's reaping of a child and its word of that:
+/// on a busy machine it may be interrupted there. Whether it has.
+pub(super) fn await_word(mut has_changed: impl FnMut() -> bool) -> bool {
+    const REAPING_MS: u32 = 20;
+    (0..REAPING_MS).any(|_| {
+        raw::nap(1_000_000);
+        has_changed()
+    })
+}
 
 /// Whether there is a child that the dead primary had made and that has not come to list itself, nor can the kernel tell
 /// of it any more: `pid`, or any. Waits for a moment if so.
@@ -58,12 +65,12 @@ pub fn await_birth(pid: Option<u32>) -> bool {
         return false;
     }
     // The supervisor has reaped it, perhaps, and says so in a moment.
-    raw::nap(REAPING_NS);
-    let mut is_any = false;
-    for (recent, child) in recent() {
-        is_any |= members::claim_end(child, own);
+    let is_any = await_word(|| recent().any(|(_, child)| members::claim_end(child, own)));
+    if !is_any {
         // Asked for no more.
-        let _ = recent.compare_exchange(child, 0, Ordering::Relaxed, Ordering::Relaxed);
+        recent().for_each(|(recent, child)| {
+            let _ = recent.compare_exchange(child, 0, Ordering::Relaxed, Ordering::Relaxed);
+        });
     }
     is_any
 }

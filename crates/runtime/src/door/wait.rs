@@ -439,10 +439,7 @@ fn has_vanished(entry: &Process) -> bool {
         _ => false,
     };
     let looks_gone = || is_untold() && !members::exists(members::primary(entry));
-    looks_gone() && {
-        raw::nap(super::unlisted::REAPING_NS);
-        looks_gone()
-    }
+    looks_gone() && !super::unlisted::await_word(|| !looks_gone())
 }
 
 /// The stop or continuation of an adopted child that is still to be told.
