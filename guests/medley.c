@@ -63,24 +63,13 @@ static void child_polled(struct worker *w)
 static void program_run(struct worker *w)
 {
     static char *const words[] = { "sh", "-c", "exit 3", NULL };
+    unsigned way = below(w, 3);
     pid_t child;
-    switch (below(w, 3)) {
-    case 0:
-        child = vfork();
-        if (child == 0) {
-            execv("/bin/sh", words);
-            _exit(127);
-        }
-        break;
-    case 1:
-        child = fork();
-        if (child == 0) {
-            execv("/bin/sh", words);
-            _exit(127);
-        }
-        break;
-    default:
+    if (way == 2) {
         ZERO(posix_spawn(&child, "/bin/sh", NULL, NULL, words, environ));
+    } else if ((child = way == 0 ? vfork() : fork()) == 0) {
+        execv("/bin/sh", words);
+        _exit(127);
     }
     CHECK(child > 0);
     int status = ends_of(child);
@@ -157,10 +146,7 @@ static void value_shared(struct worker *w)
 
 static void condition_waited(struct worker *w)
 {
-    struct timespec until;
-    ZERO(clock_gettime(CLOCK_REALTIME, &until));
-    until.tv_nsec += 1000000 * (1 + (long)below(w, 4));
-    until = (struct timespec){ until.tv_sec + until.tv_nsec / 1000000000, until.tv_nsec % 1000000000 };
+    struct timespec until = guest_deadline(CLOCK_REALTIME, 1000 * (1 + (long)below(w, 4)));
     ZERO(pthread_mutex_lock(&lock));
     ZERO(pthread_cond_broadcast(&changed));
     int result = pthread_cond_timedwait(&changed, &lock, &until);
@@ -234,12 +220,10 @@ static void *works(void *arg)
 
 int main(void)
 {
-    struct timespec now;
     const char *given = getenv("MEDLEY_SEED");
     struct sigaction action = { .sa_handler = on_signal };
 
-    ZERO(clock_gettime(CLOCK_MONOTONIC, &now));
-    uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)now.tv_sec * 1000000007u + (uint64_t)now.tv_nsec;
+    uint64_t seed = given ? strtoull(given, NULL, 10) : guest_mix((uint64_t)guest_now_ns(CLOCK_MONOTONIC));
     fprintf(stderr, "MEDLEY_SEED=%llu\n", (unsigned long long)seed);
     ZERO(sigaction(SIGUSR1, &action, NULL));
     ZERO(sem_init(&places, 0, 2));

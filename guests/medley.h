@@ -58,11 +58,6 @@ static void fill(struct worker *w, size_t count)
         w->bytes[i] = (unsigned char)below(w, 256);
 }
 
-static long ms_between(struct timespec from, struct timespec to)
-{
-    return (to.tv_sec - from.tv_sec) * 1000 + (to.tv_nsec - from.tv_nsec) / 1000000;
-}
-
 /* A call that a handler may interrupt. */
 #define AGAIN(call) \
     ({ \
@@ -90,11 +85,7 @@ static void path_of(struct worker *w, char *path, const char *name)
 static void *writes_all(void *arg)
 {
     struct { int fd; size_t count; unsigned char *bytes; } *job = arg;
-    for (size_t at = 0; at < job->count;) {
-        long done = AGAIN(write(job->fd, job->bytes + at, job->count - at));
-        CHECK(done > 0);
-        at += (size_t)done;
-    }
+    guest_write_all(job->fd, job->bytes, job->count);
     return NULL;
 }
 
@@ -136,10 +127,7 @@ static void *echoes(void *arg)
     int fd = (int)AGAIN(accept4((int)guest_num(arg), NULL, NULL, SOCK_CLOEXEC));
     CHECK(fd >= 0);
     while ((got = AGAIN(read(fd, bytes, sizeof bytes))) > 0)
-        for (long at = 0, done; at < got; at += done) {
-            done = AGAIN(write(fd, bytes + at, (size_t)(got - at)));
-            CHECK(done > 0);
-        }
+        guest_write_all(fd, bytes, (size_t)got);
     ZERO(got);
     ZERO(close(fd));
     return NULL;
@@ -159,11 +147,7 @@ static void tcp_echoes(struct worker *w)
         size_t count = 1 + below(w, 400);
         fill(w, count);
         RETURNS(AGAIN(send(fd, w->bytes, count, 0)), (long)count);
-        for (size_t at = 0; at < count;) {
-            long got = AGAIN(recv(fd, w->back + at, count - at, 0));
-            CHECK(got > 0);
-            at += (size_t)got;
-        }
+        guest_read_all(fd, w->back, count);
         ZERO(memcmp(w->bytes, w->back, count));
     }
     ZERO(shutdown(fd, SHUT_WR));
@@ -348,11 +332,7 @@ static void file_sent(struct worker *w)
     off_t place = at;
     RETURNS(AGAIN(sendfile(ends[1], w->file, &place, count)), (long)count);
     CHECK(place == at + (off_t)count);
-    for (size_t got = 0; got < count;) {
-        long more = AGAIN(read(ends[0], w->back + got, count - got));
-        CHECK(more > 0);
-        got += (size_t)more;
-    }
+    guest_read_all(ends[0], w->back, count);
     ZERO(memcmp(w->back, w->model + at, count));
     ZERO(close(ends[0]) + close(ends[1]));
 }
@@ -384,27 +364,21 @@ static void numbers_given(struct worker *w)
 
 static void sleeps(struct worker *w)
 {
-    struct timespec before, behind, pause = { 0, 1000000 * (1 + below(w, 8)) };
-    ZERO(clock_gettime(CLOCK_MONOTONIC, &before));
-    struct timespec until = { before.tv_sec, before.tv_nsec + pause.tv_nsec };
-    until = (struct timespec){ until.tv_sec + until.tv_nsec / 1000000000, until.tv_nsec % 1000000000 };
+    struct timespec until = guest_deadline(CLOCK_MONOTONIC, 1000 * (1 + (long)below(w, 8)));
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
         ;
-    ZERO(clock_gettime(CLOCK_MONOTONIC, &behind));
-    CHECK(behind.tv_sec > until.tv_sec || (behind.tv_sec == until.tv_sec && behind.tv_nsec >= until.tv_nsec));
+    CHECK(guest_now_ns(CLOCK_MONOTONIC) >= (int64_t)until.tv_sec * 1000000000 + until.tv_nsec);
 }
 
 static void times_out(struct worker *w)
 {
     int ends[2], ms = 1 + (int)below(w, 6);
-    struct timespec before, behind;
     ZERO(pipe2(ends, O_CLOEXEC));
     struct pollfd poll_for = { .fd = ends[0], .events = POLLIN };
-    ZERO(clock_gettime(CLOCK_MONOTONIC, &before));
+    int64_t before = guest_now_ns(CLOCK_MONOTONIC);
     if (below(w, 2)) {
         ZERO(AGAIN(poll(&poll_for, 1, ms)));
-        ZERO(clock_gettime(CLOCK_MONOTONIC, &behind));
-        CHECK(ms_between(before, behind) >= ms - 1);
+        CHECK((guest_now_ns(CLOCK_MONOTONIC) - before) / 1000000 >= ms - 1);
     }
     RETURNS(AGAIN(write(ends[1], "x", 1)), 1);
     fd_set set;

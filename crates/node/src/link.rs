@@ -1,5 +1,6 @@
 //! A link: messages over TLS over TCP.
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -30,11 +31,10 @@ pub struct Link {
     tcp: TcpStream,
     tls: Connection,
     frames: Frames,
-    out: Vec<u8>,
-    at: usize,
+    out: VecDeque<u8>,
     /// Since when a message has not been whole.
     begun: Option<Instant>,
-    /// What waited then, so many bytes from the beginning of `out`, is gone after [`MESSAGE_MAX`].
+    /// What waited then is gone after [`MESSAGE_MAX`]; so many bytes of it are left.
     given: (Instant, usize),
     is_closed: bool,
 }
@@ -51,8 +51,7 @@ impl Link {
             tcp,
             tls,
             frames,
-            out: Vec::new(),
-            at: 0,
+            out: VecDeque::new(),
             begun: None,
             given: (Instant::now(), 0),
             is_closed: false,
@@ -71,24 +70,18 @@ impl Link {
 
     /// Whether a message may be given to be sent.
     pub fn has_room(&self) -> bool {
-        self.out.len() - self.at < OUT_MAX
-    }
-
-    fn has_more(&self) -> bool {
-        self.at < self.out.len()
+        self.out.len() < OUT_MAX
     }
 
     /// Gives a message to be sent with the next [`Link::push`]; there must be room.
     pub fn send(&mut self, message: &Message) {
-        self.out.drain(..self.at);
-        (self.at, self.given.1) = (0, self.given.1.saturating_sub(self.at));
-        self.out.extend_from_slice(&message.to_frame());
+        self.out.extend(&message.to_frame());
         self.look_at_clock();
     }
 
     /// Begins to count anew where all is gone that waited when it was begun.
     fn look_at_clock(&mut self) {
-        if self.given.1 <= self.at {
+        if self.given.1 == 0 {
             self.given = (Instant::now(), self.out.len());
         }
     }
@@ -96,7 +89,7 @@ impl Link {
     /// Waits until there is something to do, or something else is readable, or it is time.
     pub fn wait(&self, limit: Duration, other: Option<BorrowedFd>) {
         let mut flags = PollFlags::IN;
-        if self.tls.wants_write() || self.has_more() && !self.tls.is_handshaking() {
+        if self.tls.wants_write() || !self.out.is_empty() && !self.tls.is_handshaking() {
             flags |= PollFlags::OUT;
         }
         let mut fds = vec![PollFd::from_borrowed_fd(self.tcp.as_fd(), flags)];
@@ -121,7 +114,7 @@ impl Link {
         }
         self.push()?;
         self.look_at_clock();
-        let is_stuck = self.has_more() && self.given.0.elapsed() > MESSAGE_MAX;
+        let is_stuck = !self.out.is_empty() && self.given.0.elapsed() > MESSAGE_MAX;
         if is_stuck || self.begun.is_some_and(|begun| begun.elapsed() > MESSAGE_MAX) {
             return Err("a message took too long".into());
         }
@@ -134,13 +127,13 @@ impl Link {
     /// Why there is no link any more, for people.
     pub fn push(&mut self) -> Result<(), String> {
         loop {
-            if self.has_more() && !self.tls.is_handshaking() {
-                self.at += self.tls.writer().write(&self.out[self.at..]).map_err(told)?;
-                if !self.has_more() {
+            if !self.out.is_empty() && !self.tls.is_handshaking() {
+                let taken = self.tls.writer().write(self.out.as_slices().0).map_err(told)?;
+                self.out.drain(..taken);
+                self.given.1 = self.given.1.saturating_sub(taken);
+                if self.out.is_empty() {
                     // A large message's room is given back.
-                    self.out.clear();
                     self.out.shrink_to(2 * OUT_MAX);
-                    (self.at, self.given.1) = (0, 0);
                 }
             }
             if !self.tls.wants_write() {
@@ -213,9 +206,9 @@ impl Link {
             if self.push().is_err() {
                 return;
             }
-            match (self.has_more(), self.tls.wants_write()) {
-                (false, false) if has_said => break,
-                (false, false) => {
+            match (self.out.is_empty(), self.tls.wants_write()) {
+                (true, false) if has_said => break,
+                (true, false) => {
                     self.tls.send_close_notify();
                     has_said = true;
                 }

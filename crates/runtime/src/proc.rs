@@ -182,19 +182,10 @@ pub fn object_name(fd: i32, name: &mut [u8]) -> Option<&[u8]> {
 /// What the kernel tells about a descriptor in `/proc/self/fdinfo`.
 pub fn describe(fd: i32, text: &mut [u8]) -> Option<&[u8]> {
     let path = path_of(b"fdinfo", fd);
-    // SAFETY: opens a file, reads it into the caller's room, closes it.
-    let len = unsafe {
-        let file = raw::call3(nr::OPEN, path.as_ptr() as u64, 0o2000000, 0);
-        if inquiry::is_missing(file) && raw::is_open(fd) {
-            return inquiry::text(inquiry::DESCRIPTOR, fd as u32, text);
-        }
-        if failed(file) {
-            return None;
-        }
-        let len = raw::call3(nr::READ, file as u64, text.as_mut_ptr() as u64, text.len() as u64);
-        raw::call1(nr::CLOSE, file as u64);
-        len
-    };
+    let len = raw::read_path(CStr::from_bytes_until_nul(&path).ok()?, text);
+    if inquiry::is_missing(len) && raw::is_open(fd) {
+        return inquiry::text(inquiry::DESCRIPTOR, fd as u32, text);
+    }
     text.get(..usize::try_from(len).ok()?)
 }
 

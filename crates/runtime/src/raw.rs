@@ -284,6 +284,19 @@ pub fn each_number(path: &CStr, mut f: impl FnMut(u64, u64)) -> bool {
     true
 }
 
+/// Reads the beginning of the file at this path; its descriptor does not stay. The bytes' number, or an error.
+pub fn read_path(path: &CStr, into: &mut [u8]) -> i64 {
+    const CLOSE_ON_EXEC: u64 = 0o2000000;
+    // SAFETY: opens a file, reads into the caller's bytes, closes it.
+    unsafe {
+        let file = call3(nr::OPEN, path.as_ptr() as u64, CLOSE_ON_EXEC, 0);
+        let Ok(opened) = u64::try_from(file) else { return file };
+        let bytes = call3(nr::READ, opened, into.as_mut_ptr() as u64, into.len() as u64);
+        call1(nr::CLOSE, opened);
+        bytes
+    }
+}
+
 /// A number in decimal digits.
 pub fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {

@@ -12,6 +12,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use us_abi::Header;
 use us_abi::event::EventKind;
 
 use super::block::{Deadline, Wait};
@@ -135,9 +136,7 @@ extern "C" fn await_turn() {
         };
         match EventKind::from_u8(header.kind) {
             Some(EventKind::Signal) => thread.take_signal(),
-            Some(EventKind::Enter) if !thread.begun().is_fork && u64::from(header.call) == nr::CLONE => {
-                process::begin_fork(thread);
-            }
+            Some(EventKind::Enter) if begins_fork(thread, &header) => {}
             Some(EventKind::Again) if thread.begun().is_fork => {
                 // In a replay: it was not made, and is begun again by the dead primary's successor.
                 thread.begun_mut().is_fork = false;
@@ -157,16 +156,25 @@ pub fn goes_on_in_fork(thread: &mut Thread) {
     if !thread.lately.is_before_fork || state::is_serial() {
         return;
     }
-    while thread.calls() == Mode::Replay && !state::LIVE.load(Ordering::Acquire) && !thread.begun().is_fork {
-        match thread.peek() {
-            Some(next) if next.kind == EventKind::Enter as u8 && u64::from(next.call) == nr::CLONE => {
-                process::begin_fork(thread);
-            }
-            // No handler of the guest's can run here.
-            Some(_) => return,
-            None => thread.wait_more(),
+    while thread.calls() == Mode::Replay && !state::LIVE.load(Ordering::Acquire) {
+        let Some(header) = thread.peek() else {
+            thread.wait_more();
+            continue;
+        };
+        // No handler of the guest's can run here.
+        if header.kind != EventKind::Enter as u8 || !begins_fork(thread, &header) {
+            return;
         }
     }
+}
+
+/// Begins the fork by its `Enter`, if it is that which comes next and it has not begun.
+fn begins_fork(thread: &mut Thread, enter: &Header) -> bool {
+    let is_next = !thread.begun().is_fork && u64::from(enter.call) == nr::CLONE;
+    if is_next {
+        process::begin_fork(thread);
+    }
+    is_next
 }
 
 /// The numbers of thread-specific keys.

@@ -8,10 +8,9 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::thread::is_gone;
-use crate::raw::{self, nr};
 use crate::sys::own_table::with_own_table;
 use crate::thread::{self, Mode, Shared, Thread};
-use crate::{members, state};
+use crate::{members, raw, state};
 
 /// No number of the kernel's is as high (PID_MAX_LIMIT).
 const BEYOND: u32 = 1 << 22;
@@ -49,11 +48,7 @@ fn learn_limit(number: u32) {
         return;
     }
     let mut text = [0u8; 16];
-    // SAFETY: a file of the kernel's, read into our own bytes; the descriptor is gone with the thread.
-    let bytes = unsafe {
-        let file = raw::call3(nr::OPEN, c"/proc/sys/kernel/pid_max".as_ptr() as u64, 0, 0);
-        raw::call3(nr::READ, file as u64, text.as_mut_ptr() as u64, text.len() as u64)
-    };
+    let bytes = raw::read_path(c"/proc/sys/kernel/pid_max", &mut text);
     let said = text.get(..bytes.max(0) as usize).unwrap_or_default();
     let limit = raw::decimal(said.trim_ascii_end()).filter(|limit| *limit <= u64::from(BEYOND));
     let usual = if number < USUAL { USUAL } else { BEYOND };

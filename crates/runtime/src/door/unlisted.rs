@@ -42,11 +42,10 @@ pub fn await_birth(pid: Option<u32>) -> bool {
     }
     let own = state::GUEST_PID.load(Ordering::Relaxed);
     let recent = || {
-        let asked = |recent: &&AtomicU32| {
+        RECENT.iter().filter_map(|recent| {
             let child = recent.load(Ordering::Relaxed);
-            child != 0 && pid.is_none_or(|pid| pid == child)
-        };
-        RECENT.iter().filter(asked).map(|recent| (recent, recent.load(Ordering::Relaxed)))
+            (child != 0 && pid.is_none_or(|pid| pid == child)).then_some((recent, child))
+        })
     };
     let mut is_any_gone = false;
     for (_, child) in recent() {

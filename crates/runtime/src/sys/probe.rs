@@ -4,23 +4,13 @@
 //! from a place of its own. Armed for such a thread, the wall of [`super::trap`] closes around the emulator: its next
 //! system call dies of SIGSYS. The kernel says where a call came from, and the runtime's come from the runtime.
 
-use crate::raw::{self, failed, nr};
+use crate::raw;
 use crate::sys::trap;
 
 /// Asks once, before the runtime changes anything. True as well where nobody tells.
 pub fn is_executed() -> bool {
-    const CLOSE_ON_EXEC: u64 = 0o2000000;
     let mut text = [0u8; 256];
-    // SAFETY: a file about this thread, read into our own bytes; the descriptor does not stay in the guest's table.
-    let bytes = unsafe {
-        let file = raw::call3(nr::OPEN, c"/proc/thread-self/syscall".as_ptr() as u64, CLOSE_ON_EXEC, 0);
-        if failed(file) {
-            return true;
-        }
-        let bytes = raw::call3(nr::READ, file as u64, text.as_mut_ptr() as u64, text.len() as u64);
-        raw::call1(nr::CLOSE, file as u64);
-        bytes
-    };
+    let bytes = raw::read_path(c"/proc/thread-self/syscall", &mut text);
     // The number, six arguments, the stack and the instruction: `0 0x3 … 0x7ffd… 0x7f01…`.
     let said = text.get(..bytes.max(0) as usize).unwrap_or_default().trim_ascii_end();
     let last = said.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
