@@ -72,7 +72,8 @@ fn is_free(other: &Shared) -> bool {
 }
 
 /// Whether a detached thread has ended. Its control block tells only while it lies in a stack of ours: the guest may have
-/// given the memory of its own to something else.
+/// given the memory of its own to something else. Where the runtime has left, nobody asks the kernel: a filter that does not
+/// know this call ended a process whose main thread has kept a number over a failover, at its first `pthread_create`.
 pub(super) fn is_gone(other: &Shared) -> bool {
     let handle = other.handle.load(Ordering::Acquire);
     if thread_stack::is_ours(handle) {
@@ -82,6 +83,7 @@ pub(super) fn is_gone(other: &Shared) -> bool {
     // SAFETY: signal 0 only asks.
     handle != 0
         && tid != 0
+        && !bound::has_left()
         && unsafe { raw::call3(raw::nr::TGKILL, u64::from(pid), u64::from(tid), 0) } == raw::err::ESRCH
 }
 
