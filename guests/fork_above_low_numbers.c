@@ -1,5 +1,6 @@
 // Shows: a process whose threads have the first numbers that the kernel gives away when it comes round makes children as fast as others.
 // Breaks if: a promoted copy takes each number for one behind which the kernel comes round: 8192 are passed over before each child.
+// kit: alone it says which number the kernel gives next: another guest's process has that of one that is to be killed
 #include "numbers.h"
 #include <sys/wait.h>
 

@@ -1,5 +1,6 @@
 // Shows: the number of each thread is its own, also where the kernel gives a number away that a thread has kept over a failover.
 // Breaks if: a new thread of a promoted copy is called like an elder one: a lock with an owner takes one for the other.
+// kit: alone it says which number the kernel gives next: another guest's process has that of one that is to be killed
 #include "numbers.h"
 #include <signal.h>
 

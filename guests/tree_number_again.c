@@ -2,6 +2,7 @@
 // Breaks if: what is known of an orphan's end outlives its parent, and the next process of that number is told of it by wait, or by SIGCHLD.
 // kit: tree
 // kit: no-record a replay knows a process by its number: two that have the same within moments of each other may be mistaken there
+// kit: alone it says which number the kernel gives next: another guest's process has that of one that is to be killed
 #include "numbers.h"
 #include "one_child.h"
 

@@ -1,5 +1,6 @@
 // Shows: a child has a number of its own, also where the kernel gives one away that a thread has kept over a failover.
 // Breaks if: a promoted copy makes a child of that number: `kill` and `pidfd_open` then find the thread, and not the child.
+// kit: alone it says which number the kernel gives next: another guest's process has that of one that is to be killed
 #include "numbers.h"
 #include <signal.h>
 #include <sys/wait.h>

@@ -173,25 +173,9 @@ pub fn run(options: &Options) -> Result<bool> {
         suspects: &suspects,
     };
     let built = guests.iter().filter(|guest| !broken.iter().any(|(name, _)| *name == guest.name));
-    let queue = Mutex::new(built);
-    thread::scope(|scope| {
-        for _ in 0..options.jobs.max(1) {
-            scope.spawn(|| {
-                loop {
-                    let next = queue.lock().expect("no panic under this lock").next();
-                    let Some(guest) = next else { return };
-                    if let Err(error) = session.all_modes(guest) {
-                        report.fail(
-                            &guest.name,
-                            &format!("{error:#}"),
-                            "",
-                            &session.repeat(guest, Mode::All, 1),
-                        );
-                    }
-                }
-            });
-        }
-    });
+    let (alone, beside): (Vec<_>, Vec<_>) = built.partition(|guest| guest.wants.alone.is_some());
+    session.judge_all(beside, options.jobs);
+    session.judge_all(alone, 1);
     let suspects = std::mem::take(&mut *suspects.lock().expect("no panic under this lock"));
     for suspect in suspects {
         session.clear_up(&suspect)?;
@@ -224,6 +208,22 @@ struct Session<'a> {
 impl<'a> Session<'a> {
     fn wants(&self, mode: Mode) -> bool {
         self.options.mode == mode || self.options.mode == Mode::All
+    }
+
+    /// Runs these in the modes that are asked for, `jobs` at a time.
+    fn judge_all(&self, guests: Vec<&'a Guest>, jobs: usize) {
+        let queue = Mutex::new(guests.into_iter());
+        let work = || {
+            loop {
+                let next = queue.lock().expect("no panic under this lock").next();
+                let Some(guest) = next else { return };
+                if let Err(error) = self.all_modes(guest) {
+                    let repeat = self.repeat(guest, Mode::All, 1);
+                    self.report.fail(&guest.name, &format!("{error:#}"), "", &repeat);
+                }
+            }
+        };
+        thread::scope(|scope| (0..jobs.max(1)).for_each(|_| drop(scope.spawn(work))));
     }
 
     /// Makes a run that has failed again, several times. What fails in more than one of them has failed.

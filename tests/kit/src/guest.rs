@@ -76,6 +76,8 @@ pub struct Directives {
     pub races: Option<String>,
     /// Why only primaries are struck, if it is so.
     pub family: Option<String>,
+    /// Why no other guest runs beside it, if none may.
+    pub alone: Option<String>,
     /// Lifecycle events that are no failure for this guest, each with the reason.
     pub allowed: Vec<(String, String)>,
     /// What it reads from stdin.
@@ -101,6 +103,7 @@ impl Default for Directives {
             schedule: None,
             races: None,
             family: None,
+            alone: None,
             allowed: Vec::new(),
             stdin: None,
             args: Vec::new(),
@@ -142,6 +145,7 @@ impl Directives {
             "schedule" => self.schedule = Some(reason(rest)?),
             "races" => self.races = Some(reason(rest)?),
             "family" => self.family = Some(reason(rest)?),
+            "alone" => self.alone = Some(reason(rest)?),
             "no-checkpoint" => self.no_checkpoint = Some(reason(rest)?),
             "stale" => self.stale = Some(reason(rest)?),
             "no-record" => self.no_record = Some(reason(rest)?),
