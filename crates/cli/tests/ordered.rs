@@ -126,8 +126,9 @@ fn signals_interrupt_computing_threads_at_milestones() {
     for _ in 0..2 {
         let told = told_of(&sandbox, &guest, "off");
         let lost = told.matches("it is delivered at once").count();
-        // On a busy machine one waits for too long.
-        assert!(lost <= 3, "{lost} standbys: {told}");
+        // A search that finds nothing is not begun again at once, and each signal until then costs one: none in 35 of 40 runs, five in
+        // two. Without milestones it is each of 150, as fast as standbys are made.
+        assert!(lost <= 10, "{lost} standbys: {told}");
         assert!(told.contains("gives its turn back at a milestone"), "no milestone: {told}");
         assert!(!told.contains("its content is another"), "{told}");
     }
