@@ -49,6 +49,9 @@ pub const ENV_PRELOAD: &str = "UNDERSTUDY_PRELOAD";
 /// Environment variable of an image under limits of memory: what of RLIMIT_DATA and of RLIMIT_AS is the runtime's, of each in the
 /// soft and in the hard one, bytes, in decimal with commas between them.
 pub const ENV_LIMITS: &str = "UNDERSTUDY_LIMITS";
+/// Variable with the key of an image's random numbers, decimal: with `--seed`. The runtime takes it out before the program's first
+/// instruction, and gives each image that is executed a key of its own.
+pub const ENV_SEED: &str = "UNDERSTUDY_SEED";
 
 /// Exit codes of `understudy` itself (the guest's own code is passed through otherwise).
 pub mod exit {

@@ -425,6 +425,10 @@ pub struct Run {
     /// schedule, and serial for a process whose standbys diverge
     #[arg(long, value_enum, value_name = "ORDER", default_value = "auto", hide_possible_values = true)]
     pub order: Order,
+    /// With --order serial or deterministic: random numbers follow from N, and addresses are not randomised, so that runs with equal
+    /// input do the same
+    #[arg(long, value_name = "N", conflicts_with = "from")]
+    pub seed: Option<u64>,
     /// With --order schedule, whether atomic instructions in the program's own code are replicated in order as well: on or off
     #[arg(long, value_enum, value_name = "WHETHER", default_value = "off", hide_possible_values = true)]
     pub atomics: Atomics,

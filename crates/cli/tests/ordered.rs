@@ -5,6 +5,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use common::{Sandbox, compile, runtime, text};
 
@@ -204,5 +205,60 @@ fn a_race_is_remembered() {
     assert!((0..200).any(is_known), "a race that is remembered");
     assert_eq!((0..6).map(|_| divergences("")).sum::<u64>(), 0, "known from the beginning");
     assert!((0..200).map(|_| divergences("off")).any(|count| count > 0), "off knows nothing");
+    sandbox.assert_clean();
+}
+
+/// What a guest prints with a seed, and how often a copy took over. `kills`: primaries of any of its processes.
+fn drawn(
+    sandbox: &Sandbox,
+    program: &Path,
+    (order, seed): (&str, &str),
+    standbys: &str,
+    kills: usize,
+) -> (String, usize) {
+    let words =
+        ["run", "-q", "--name", "drawn", "--standbys", standbys, "--order", order, "--seed", seed, "--"];
+    let mut command = sandbox.understudy(&words);
+    let mut running = command.arg(program).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut killed = 0;
+    while killed < kills && running.try_wait().unwrap().is_none() {
+        let status: serde_json::Value =
+            serde_json::from_slice(&sandbox.output(&["status", "--json"]).stdout).unwrap();
+        let processes = status["groups"][0]["processes"].as_array().cloned().unwrap_or_default();
+        if let Some(last) = processes.last().filter(|last| last["state"] == "protected") {
+            common::kill(common::pid(&last["primary"]["pid"]), rustix::process::Signal::KILL);
+            killed += 1;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(40));
+    }
+    let done = running.wait_with_output().unwrap();
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+    (text(&done.stdout), killed)
+}
+
+#[test]
+fn random_numbers_follow_from_a_seed() {
+    let test = "random_numbers_follow_from_a_seed";
+    let Some(library) = runtime(test) else { return };
+    let sandbox = Sandbox::with_library(&library, "");
+    let program = guest("random_seeded");
+    let (first, _) = drawn(&sandbox, &program, ("serial", "7"), "0", 0);
+    assert!(first.ends_with("ok\n"), "{first}");
+    let numbers: std::collections::BTreeSet<_> =
+        first.lines().filter_map(|line| line.split(' ').nth(3)).collect();
+    assert_eq!(numbers.len(), 960, "no two threads or processes draw the same: {first}");
+    for order in ["serial", "deterministic"] {
+        for (standbys, kills) in [("0", 0), ("1", 0), ("1", 3), ("2", 5)] {
+            let (again, killed) = drawn(&sandbox, &program, (order, "7"), standbys, kills);
+            assert!(again == first, "{order}, {standbys} standbys, {killed} kills: {again} and not {first}");
+            assert_eq!(killed, kills, "{order}, {standbys} standbys");
+        }
+    }
+    let (other, _) = drawn(&sandbox, &program, ("serial", "8"), "0", 0);
+    let same = other.lines().filter(|line| first.lines().any(|of_first| of_first == *line)).count();
+    assert_eq!((other.len(), same), (first.len(), 1), "all but the last line: {other}");
+    let refused = sandbox.output(&["run", "--seed", "7", "--", "true"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("--order serial"), "{}", text(&refused.stderr));
     sandbox.assert_clean();
 }

@@ -9,7 +9,8 @@ use crate::door::patience::Patience;
 use crate::door::recorded::recorded;
 use crate::door::{
     batch, child, common, epoll, exec, folder, futex, identity, io, leave, memory, message, numbers, pending,
-    process, read, refused, remap, shared, signals, spawn, table, thread_place, time, timer, turn_waits,
+    process, random, read, refused, remap, shared, signals, spawn, table, thread_place, time, timer,
+    turn_waits,
 };
 use crate::members::{config, registry};
 use crate::raw::{self, call6};
@@ -263,8 +264,15 @@ fn serve(thread: &mut Thread, call: &Call) -> i64 {
     }
     // In every copy: it may be cloned while it waits in this call, and the standby's thread begins behind this line.
     thread.begun_mut().asked = call.args;
-    if state::is_serial() && turns::applies(thread) {
-        return in_turns_or_door(thread, row, call);
+    if state::is_serial() {
+        if random::is_seeded()
+            && let Some(result) = random::seeded(thread, call)
+        {
+            return result;
+        }
+        if turns::applies(thread) {
+            return in_turns_or_door(thread, row, call);
+        }
     }
     let learns = row.has_events;
     if learns {

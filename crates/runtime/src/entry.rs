@@ -6,11 +6,11 @@
 use core::sync::atomic::Ordering;
 
 use us_abi::{
-    CONFIG_DETACHED, Cause, Config, ENV_LIMITS, ENV_PRELOAD, ENV_SEGMENT, MAGIC, SEGMENT_ADDRESS,
+    CONFIG_DETACHED, Cause, Config, ENV_LIMITS, ENV_PRELOAD, ENV_SEED, ENV_SEGMENT, MAGIC, SEGMENT_ADDRESS,
     SEGMENT_BYTES, SegmentHeader, THREADS_OFFSET, ThreadEntry, VERSION, command, how, leaving, slot,
 };
 
-use crate::door::{limits, shell, time};
+use crate::door::{limits, random, shell, time};
 use crate::raw::{self, failed, nr};
 use crate::recording::{self, image};
 use crate::state::{self, Role};
@@ -31,7 +31,7 @@ extern "C" fn constructor(count: i32, arguments: *mut *mut u8, environment: *mut
     keep_ways();
     image::remember_strings(count, arguments, environment);
     fault::begin(environment);
-    let (path, kept) = take_environment(environment);
+    let Own { path, kept, seed } = take_environment(environment);
     state::read_auxiliary();
     // First of all: a question to the loader that it must deny takes memory, from a sanitizer's allocator if there is one.
     if path.is_some_and(|path| {
@@ -47,6 +47,7 @@ extern "C" fn constructor(count: i32, arguments: *mut *mut u8, environment: *mut
         return;
     }
     limits::begin(kept);
+    seed.into_iter().for_each(random::begin);
     let header = match join(path) {
         Joined::Member(header) => header,
         Joined::Relative => return become_child(),
@@ -94,10 +95,19 @@ extern "C" fn constructor(count: i32, arguments: *mut *mut u8, environment: *mut
     begin::make_standby(header);
 }
 
-/// Finds our variables, and takes them and the preload out of the environment that the guest will see. The path of a segment, and
-/// what of the limits of memory is ours.
-fn take_environment(environment: *mut *mut u8) -> (Option<*const u8>, limits::Kept) {
-    let mut path = None;
+/// What the environment says to the runtime.
+struct Own {
+    /// The path of a segment.
+    path: Option<*const u8>,
+    /// What of the limits of memory is ours.
+    kept: limits::Kept,
+    /// The key of this image's random numbers.
+    seed: Option<u64>,
+}
+
+/// Finds our variables, and takes them and the preload out of the environment that the guest will see.
+fn take_environment(environment: *mut *mut u8) -> Own {
+    let (mut path, mut seed) = (None, None);
     let mut kept = [[0; 2]; 2];
     let mut preload = None;
     // SAFETY: the process's environment: a NULL-terminated array of NUL-terminated strings.
@@ -112,6 +122,8 @@ fn take_environment(environment: *mut *mut u8) -> (Option<*const u8>, limits::Ke
                 preload = Some(value);
             } else if let Some(value) = value_of(entry, ENV_LIMITS.as_bytes()) {
                 kept = four_numbers(value);
+            } else if let Some(value) = value_of(entry, ENV_SEED.as_bytes()) {
+                seed = Some(number(value));
             } else {
                 *to = entry;
                 to = to.add(1);
@@ -129,13 +141,21 @@ fn take_environment(environment: *mut *mut u8) -> (Option<*const u8>, limits::Ke
             restore_preload(environment, preload);
         }
     }
-    (path, kept)
+    Own { path, kept, seed }
 }
 
 /// Four decimal numbers with commas between them; zeros where there are none.
 ///
 /// # Safety
 /// `text` ends with NUL.
+unsafe fn number(text: *const u8) -> u64 {
+    // SAFETY: the caller's promise.
+    let text = unsafe { core::slice::from_raw_parts(text, guest::string_len(text as u64)) };
+    raw::decimal(text).unwrap_or(0)
+}
+
+/// # Safety
+/// As for [`number`].
 unsafe fn four_numbers(text: *const u8) -> limits::Kept {
     // SAFETY: the caller's promise.
     let text = unsafe { core::slice::from_raw_parts(text, guest::string_len(text as u64)) };

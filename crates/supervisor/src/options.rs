@@ -63,6 +63,8 @@ pub struct Options {
     pub standbys: u32,
     /// `--order`.
     pub order: String,
+    /// `--seed`: what random numbers follow from.
+    pub seed: Option<u64>,
     /// `--atomics`: with an order of `schedule`, the program's own atomic instructions are ordered.
     pub atomics: bool,
     /// `--lag-timeout`, milliseconds.
@@ -129,6 +131,7 @@ impl Options {
             name: None,
             standbys: 1,
             order: "auto".into(),
+            seed: None,
             atomics: false,
             lag_timeout_ms: 1000,
             lead_us: LEAD_US,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use rustix::event::EventfdFlags;
 use serde_json::json;
-use us_abi::{CONFIG_GATED, CONFIG_RECORDED};
+use us_abi::{CONFIG_GATED, CONFIG_RECORDED, ENV_SEED};
 
 use crate::book::Book;
 use crate::checkpoint::restore::{Checkpoint, Restored};
@@ -210,8 +210,8 @@ fn start(
     relay: Option<&Relay>,
 ) -> Result<Child, Error> {
     let segment_path = folder.segment_path()?;
-    // A replay has to be able to lie where the recorded program lay.
-    let layout = options.record.is_some().then(Layout::default);
+    // A replay has to be able to lie where the recorded program lay, and so has another run with the same seed.
+    let layout = (options.record.is_some() || options.seed.is_some()).then(Layout::default);
     let mut environment = match layout {
         Some(_) => {
             let (library, segment) = padded_paths(library, &segment_path);
@@ -219,6 +219,7 @@ fn start(
         }
         None => spawn::environment(library, &segment_path),
     };
+    environment.extend(options.seed.map(|seed| format!("{ENV_SEED}={seed}").into()));
     if let Some(relay) = relay {
         relay.enter(&mut environment);
     }

@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::Resource;
-use us_abi::{ENV_LIMITS, ENV_PRELOAD, ENV_SEGMENT};
+use us_abi::{ENV_LIMITS, ENV_PRELOAD, ENV_SEED, ENV_SEGMENT};
 
 use crate::child::Child;
 use crate::error::Error;
@@ -69,7 +69,7 @@ pub struct Start<'a> {
     pub command: &'a [OsString],
     /// Its environment, as `NAME=value`: see [`environment`].
     pub environment: &'a [OsString],
-    /// For a recording or its replay: see [`Layout`].
+    /// For a recording or its replay, and for a run that others are to be like: see [`Layout`].
     pub layout: Option<&'a Layout>,
     /// Where to run the primary's threads.
     pub cpus: Option<&'a CpuPair>,
@@ -131,8 +131,8 @@ pub fn begin_laid_out(layout: &Layout) {
 /// When exec failed; no process is left then.
 pub fn start(start: &Start, segment: &Segment, roster: Option<&Roster>) -> Result<u32, Error> {
     if start.layout.is_some() && !has_equal_addresses() {
-        let why = "nothing is recorded or replayed here: a filter of system calls, as many a container has one, keeps a program's \
-                   addresses random (personality); --security-opt seccomp=unconfined, or a profile that lets that call pass";
+        let why = "nothing is recorded, replayed or run with a seed here: a filter of system calls, as many a container has one, keeps \
+                   a program's addresses random (personality); --security-opt seccomp=unconfined, or a profile that lets that call pass";
         return Err(Error::NothingRun(why.into()));
     }
     let path = c_string(start.path.as_os_str())?;
@@ -315,7 +315,7 @@ pub fn environment(library: &Path, segment_path: &Path) -> Vec<OsString> {
     let before = previous.iter().filter(|text| !text.is_empty()).map(OsString::as_os_str);
     let preload = before.chain([library.as_os_str()]).collect::<Vec<_>>().join(OsStr::new(":"));
     let mut variables: Vec<(OsString, OsString)> = std::env::vars_os()
-        .filter(|(name, _)| name != ENV_SEGMENT && name != ENV_PRELOAD && name != ENV_LIMITS)
+        .filter(|(name, _)| ![ENV_SEGMENT, ENV_PRELOAD, ENV_LIMITS, ENV_SEED].iter().any(|own| name == own))
         .map(|(name, value)| if name == "LD_PRELOAD" { (name, preload.clone()) } else { (name, value) })
         .collect();
     match previous {

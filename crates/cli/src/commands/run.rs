@@ -101,6 +101,12 @@ fn options(run: &Run) -> Result<Options, Error> {
     if run.atomics == Atomics::On && run.order != Order::Schedule {
         return Err(Error::Usage("--atomics on needs --order schedule: no other order has them".into()));
     }
+    if run.seed.is_some() && !matches!(run.order, Order::Serial | Order::Deterministic) {
+        return Err(Error::Usage(
+            "--seed needs --order serial or --order deterministic: otherwise runs differ whatever is drawn"
+                .into(),
+        ));
+    }
     if !run.cluster.cluster.is_empty() && run.record.is_none() {
         return Err(Error::Usage(
             "--cluster needs --record FILE: what is written there is what is sent".into(),
@@ -119,6 +125,7 @@ fn options(run: &Run) -> Result<Options, Error> {
             Order::Schedule => "schedule",
         }
         .into(),
+        seed: run.seed,
         atomics: run.atomics == Atomics::On,
         lag_timeout_ms: run.lag_timeout,
         lead_us: run.lead,

@@ -7,12 +7,12 @@
 use core::sync::atomic::Ordering;
 
 use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead};
-use us_abi::{Cause, ENV_LIMITS, ENV_PRELOAD, ENV_SEGMENT, GroupState, leaving};
+use us_abi::{Cause, ENV_LIMITS, ENV_PRELOAD, ENV_SEED, ENV_SEGMENT, GroupState, leaving};
 
 use crate::above::above;
 use crate::call::Call;
 use crate::door::recorded::{take_begin, take_end};
-use crate::door::{copies, limits, process};
+use crate::door::{copies, limits, process, random};
 use crate::fdtable::AT_FDCWD;
 use crate::guest::GuestPtr;
 use crate::kernel::X_OK;
@@ -32,6 +32,7 @@ const EFFECTIVE: u64 = linux_raw_sys::general::AT_EACCESS as u64;
 
 /// execve, execveat.
 pub fn exec(thread: &mut Thread, call: &Call) -> i64 {
+    random::about_to_make_another(thread);
     thread.attempt(|thread, mode| {
         match mode {
             // A primary whose standby is gone may be asked for another at this moment.
@@ -280,15 +281,15 @@ fn environment_with_ours(from: GuestPtr<u64>) -> Option<Lent> {
     } else {
         (0..MAX).find(|index| from.nth(*index).load().is_none_or(|entry| entry == 0))?
     };
-    let table_bytes = (count + 5) * 8;
-    let bytes = table_bytes + 5 * paths::PATH_BYTES as u64;
+    let table_bytes = (count + 6) * 8;
+    let bytes = table_bytes + 6 * paths::PATH_BYTES as u64;
     // SAFETY: new memory; it goes with this image.
     let memory = unsafe { raw::call6(raw::nr::MMAP, [0, bytes, 3, 0x22, u64::MAX, 0]) };
     if failed(memory) {
         return None;
     }
     let table = memory as *mut u64;
-    let mut strings = Strings { at: (memory as u64 + table_bytes) as *mut u8, left: 5 * paths::PATH_BYTES };
+    let mut strings = Strings { at: (memory as u64 + table_bytes) as *mut u8, left: 6 * paths::PATH_BYTES };
     let mut next = 0;
     let mut preloaded = false;
     for index in 0..count {
@@ -298,7 +299,7 @@ fn environment_with_ours(from: GuestPtr<u64>) -> Option<Lent> {
         let value = GuestPtr::<u8>::at(entry + PRELOAD.len() as u64);
         let written = if is_preload {
             preloaded = true;
-            // SAFETY: the table has room for all entries and five more.
+            // SAFETY: the table has room for all entries and six more.
             unsafe { table.add(next).write(strings.put(&[ENV_PRELOAD.as_bytes(), b"="], value, &[])?) };
             next += 1;
             let separator: &[u8] = if value.string_len() == 0 { b"" } else { b":" };
@@ -317,7 +318,7 @@ fn environment_with_ours(from: GuestPtr<u64>) -> Option<Lent> {
         (b".", name.bytes())
     };
     let path: [&[u8]; 6] = [ENV_SEGMENT.as_bytes(), b"=", paths::folder(), b"segment", dot, name];
-    let mut ours = [strings.put(&path, GuestPtr::at(0), &[])?, 0, 0];
+    let mut ours = [strings.put(&path, GuestPtr::at(0), &[])?, 0, 0, 0];
     let mut last = 0;
     if !preloaded {
         last += 1;
@@ -331,13 +332,18 @@ fn environment_with_ours(from: GuestPtr<u64>) -> Option<Lent> {
         let others: [&[u8]; 4] = [b",", all[0].bytes(), b",", all[1].bytes()];
         ours[last] = strings.put(&name_and_data, GuestPtr::at(0), &others)?;
     }
+    if let Some(key) = random::key_of_image() {
+        last += 1;
+        let key = state::Decimal::new(key);
+        ours[last] = strings.put(&[ENV_SEED.as_bytes(), b"=", key.bytes()], GuestPtr::at(0), &[])?;
+    }
     for entry in ours {
         // SAFETY: as above; a zero ends the table.
         unsafe { table.add(next).write(entry) };
         next += 1;
     }
     // SAFETY: as above.
-    unsafe { table.add(next.min(count as usize + 4)).write(0) };
+    unsafe { table.add(next.min(count as usize + 5)).write(0) };
     Some([memory as u64, bytes])
 }
 

@@ -48,6 +48,7 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     let mut is_begun = is_begun;
     let stored = Stored::by(call);
     super::numbers_again::pass_kept(thread);
+    super::random::about_to_make_another(thread);
     thread.attempt(|thread, mode| match mode {
         Mode::Solo => {
             let result = make_child(thread, call);
@@ -143,6 +144,7 @@ pub(super) fn become_child(thread: &mut Thread) {
     // SAFETY: asks for a number.
     let pid = unsafe { raw::call1(GETPID, 0) } as u32;
     forget_parent(thread, pid);
+    super::random::become_child(thread);
     bound::in_child();
     members::born(parent, made_by);
     // What the parent had still to deliver is not the child's, and must not stay blocked here.

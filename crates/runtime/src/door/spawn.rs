@@ -14,7 +14,7 @@ use crate::clock::kernel_ticket;
 use crate::context::{Context, reg};
 use crate::door::kept::{self, Kept};
 use crate::door::recorded::{begin, take_begin, take_end};
-use crate::door::{child, limits, numbers_again, refused, stored, witness};
+use crate::door::{child, limits, numbers_again, random, refused, stored, witness};
 use crate::fdtable::{AT_FDCWD, Stat};
 use crate::guest::{GuestMut, GuestPtr, part};
 use crate::kernel::{CLONE_VFORK, SIGCHLD};
@@ -263,6 +263,7 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
     let Some(row) = us_calls::row(call.nr) else { return 0 };
     about_to_make(flags);
     numbers_again::pass_kept(thread);
+    random::about_to_make_another(thread);
     let arguments = CallArgs { fd: -1, digest: flags as u32, len: 0 };
     let stored = Stored::by(call);
     loop {
@@ -358,6 +359,7 @@ pub fn vfork(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     let stored = Stored::by(call);
     members::has_relatives();
     numbers_again::pass_kept(thread);
+    random::about_to_make_another(thread);
     thread.attempt(|thread, mode| match mode {
         Mode::Solo => {
             let result = lend(thread, call);

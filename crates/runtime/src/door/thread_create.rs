@@ -8,6 +8,7 @@ use us_abi::{Cause, slot};
 use us_order::create::{self, Fate, Place};
 
 use super::numbers_again::named_unlike_others;
+use super::random;
 use super::thread::{
     Attributes, DETACHED, EAGAIN, JOINABLE, JOINED, Start, UNUSED, become_threaded, claim_again, claim_slot,
     hold, is_gone, let_go, prepare, row, run,
@@ -94,6 +95,7 @@ unsafe fn create_in_turn(
     // began as a primary would make the thread without the log, which has it once more.
     let mask = mask_in(attributes);
     let entry = Entry { start, argument, start_c11, mask };
+    random::about_to_make_another(parent);
     // The slot that the dead primary had chosen.
     let mut chosen = None;
     loop {
@@ -162,6 +164,7 @@ unsafe fn create_in(
     if let Some(mask) = entry.mask {
         block.signals.mask = signal::blockable(mask);
     }
+    random::give_stream(parent, block);
     let shared = block.shared();
     // The number that this thread has if its primary was killed before it could say so itself.
     shared.set_guest_tid(group_tid);

@@ -124,6 +124,12 @@ pub struct Lately {
     pub asked: (usize, u64),
     /// Whether it is in libc's fork, where that takes its locks, and the call is still to come.
     pub is_before_fork: bool,
+    /// With `--seed`: the key of its stream, and how many words it has drawn.
+    pub stream: u64,
+    /// See [`stream`](Lately::stream).
+    pub drawn: u64,
+    /// With `--seed`: the key of the thread or child that it makes, or of the image that it executes.
+    pub next_key: u64,
 }
 
 impl Deref for Thread {
@@ -173,6 +179,9 @@ impl Thread {
                 counts_processors: false,
                 asked: (0, 0),
                 is_before_fork: false,
+                stream: 0,
+                drawn: 0,
+                next_key: 0,
             },
             verify: false,
             newborn: false,
