@@ -460,6 +460,20 @@ pub fn cookie(fd: i32) -> u64 {
 /// Which machine's numbers these are, of those that have had the program: others have counted the same.
 static MACHINE: AtomicU64 = AtomicU64::new(0);
 
+/// Datagrams of the internet have 16 bits for their length.
+pub const DATAGRAM_MAX: u64 = 1 << 16;
+
+/// The most bytes that one receive can bring from a socket, if that follows from what it is. Whoever offers more room, in 150 pieces
+/// perhaps, is given no more than that.
+pub fn most_of_one_message(fd: i32) -> Option<u64> {
+    const DOMAIN: u64 = 39;
+    const INTERNET: [u64; 2] = [2, 10];
+    const MESSAGES: [u64; 2] = [2, 3];
+    let option = |name| socket_option(fd, SOL_SOCKET, name).map(|value| value & 0xffff_ffff);
+    let is_datagram = INTERNET.contains(&option(DOMAIN)?) && MESSAGES.contains(&option(SO_TYPE)?);
+    is_datagram.then_some(DATAGRAM_MAX)
+}
+
 fn is_tcp(fd: i32) -> bool {
     socket_option(fd, SOL_SOCKET, SO_PROTOCOL).is_some_and(|protocol| protocol & 0xffff_ffff == IPPROTO_TCP)
 }

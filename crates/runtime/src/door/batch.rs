@@ -140,17 +140,23 @@ struct Layout {
     event: usize,
     /// Bytes of names, control data and payloads.
     spare: usize,
+    /// Most bytes of one message, where there is room for more.
+    most: Option<u64>,
 }
 
 impl Layout {
     /// Of the first messages of a list: those that the kernel would find written well, and that a slot holds.
-    fn of(thread: &mut Thread, list: u64, count: u64) -> Layout {
+    fn of(thread: &mut Thread, fd: u64, list: u64, count: u64) -> Layout {
         let mut layout = Layout { event: size_of::<Timespec>(), ..Layout::default() };
         for index in 0..count.min(MESSAGES_MAX as u64) {
             let at = GuestMut::<MessageHeader>::at(list.wrapping_add(index * MMSG_BYTES));
             let Some(given) = at.written() else { break };
             let (name, control) = (Self::name_room(&given), Self::control_room(&given));
-            let wanted = spans::vector_bytes(given.vectors, given.vector_count);
+            let room = spans::vector_bytes(given.vectors, given.vector_count);
+            if room > fdtable::DATAGRAM_MAX && layout.most.is_none() {
+                layout.most = Some(fdtable::most_of_one_message(fd as i32).unwrap_or(u64::MAX));
+            }
+            let wanted = layout.wanted(&given);
             if (given.name_len as i32) < 0
                 || control > CONTROL_MAX
                 || wanted > SLOT_MAX as u64
@@ -163,6 +169,7 @@ impl Layout {
                 messages: index + 1,
                 event: layout.event + HEADS + name + control + wanted,
                 spare: layout.spare + padded(name) + padded(control) + padded(wanted),
+                most: layout.most,
             };
             if next.event > PAYLOAD_BYTES_MAX - size_of::<ReturnHead>() || next.bytes() > SLOT_MAX {
                 break;
@@ -170,6 +177,11 @@ impl Layout {
             layout = next;
         }
         layout
+    }
+
+    /// Bytes of a message's that are asked for.
+    fn wanted(&self, given: &MessageHeader) -> u64 {
+        spans::vector_bytes(given.vectors, given.vector_count).min(self.most.unwrap_or(u64::MAX))
     }
 
     fn name_room(given: &MessageHeader) -> usize {
@@ -209,7 +221,7 @@ pub fn take(thread: &mut Thread, row: &'static Row, args: &[u64; 6]) -> Option<i
     {
         return None;
     }
-    let layout = Layout::of(thread, given, count);
+    let layout = Layout::of(thread, fd, given, count);
     let time = if time_out == 0 { None } else { Some(GuestMut::<Timespec>::at(time_out).written()?) };
     if layout.messages == 0 || time.is_some_and(|time| !GuestMut::at(time_out).store(&time)) {
         return None;
@@ -230,7 +242,7 @@ pub fn take(thread: &mut Thread, row: &'static Row, args: &[u64; 6]) -> Option<i
             let at = GuestMut::<MessageHeader>::at(given + index as u64 * MMSG_BYTES);
             let given = at.written()?;
             let (name, control) = (Layout::name_room(&given), Layout::control_room(&given));
-            let wanted = spans::vector_bytes(given.vectors, given.vector_count);
+            let wanted = layout.wanted(&given);
             let (name_at, control_at, data) = (take(name), take(control as usize), take(wanted as usize));
             if wanted != 0 {
                 // What the kernel takes out of a queue is lost if the memory for it is only to be found, and the process killed then.

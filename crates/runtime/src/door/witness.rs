@@ -221,6 +221,8 @@ pub fn gather(thread: &mut Thread, fd: u64, shape: Shape, wanted: u64, flags: u6
         Shape::Vectors(..) => (false, 0),
     };
     let control = if given.control == 0 { 0 } else { given.control_len };
+    let wanted =
+        if wanted > GATHERED_MAX { fdtable::most_of_one_message(fd as i32)?.min(wanted) } else { wanted };
     if wanted > GATHERED_MAX
         || control > CONTROL_MAX
         || name_capacity as i32 > 4096
