@@ -323,6 +323,13 @@ fn in_turns_or_door(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 
     if is_door {
         thread.turn.set_door(turns::digest::of_call(row.nr));
     }
+    if matches!(row.policy, Policy::Special(Door::Open)) && allocator::asks(thread, call) {
+        // At a moment of its own in each copy, and with the allocator's lock: the turn stays where it is.
+        return raw::err::ENOENT;
+    }
+    if waits_in_fork(thread, row, call) {
+        return by_policy(thread, row, call);
+    }
     let enters = is_door && !takes_lock_out_of_turn(thread, row, call) && turns::doors::enter(thread);
     if state::is_parallel() && !thread.turn.is_own() {
         let result = by_policy(thread, row, call);
@@ -343,6 +350,16 @@ fn takes_lock_out_of_turn(thread: &Thread, row: &Row, call: &Call) -> bool {
     matches!(row.policy, Policy::Special(Door::Futex)) && !thread.turn.is_own() && libc_text::is_own(call)
 }
 
+/// A wait for one of the locks that libc takes for a fork, where threads run in parallel between their turns: the turn that the fork
+/// has is kept. Given back, it was taken anew with some of the locks in hand, and a copy whose thread had not to wait for any came
+/// to that with all of them: the turn before it was one of a thread that needed memory.
+fn waits_in_fork(thread: &Thread, row: &Row, call: &Call) -> bool {
+    thread.lately.is_before_fork
+        && matches!(row.policy, Policy::Special(Door::Futex))
+        && state::is_parallel()
+        && libc_text::is_own(call)
+}
+
 /// With `--order serial`: while a call may block, others have their turn.
 #[cold]
 fn in_turns(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
@@ -355,10 +372,6 @@ fn in_turns(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         let result = futex::futex_with(thread, call, &mut patience);
         turns::take(thread);
         return result;
-    }
-    if matches!(row.policy, Policy::Special(Door::Open)) && allocator::asks(thread, call) {
-        // At a moment of its own in each copy: the turn stays where it is.
-        return raw::err::ENOENT;
     }
     let paused = turns::before_call(thread, row, row.has_events);
     let result = by_policy(thread, row, call);

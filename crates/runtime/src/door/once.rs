@@ -72,7 +72,7 @@ impl Kind {
             {
                 return run;
             }
-            match self.begin_for_real(word) {
+            match self.begin_for_real(word, true) {
                 Begun::Done => return false,
                 Begun::Run => break,
                 Begun::Follow => {}
@@ -86,7 +86,8 @@ impl Kind {
         true
     }
 
-    fn begin_for_real(&self, word: &AtomicU32) -> Begun {
+    /// `in_turns`: whether others have theirs while it waits.
+    fn begin_for_real(&self, word: &AtomicU32, in_turns: bool) -> Begun {
         loop {
             let now = word.load(Ordering::Acquire);
             let next = match self.local(now) {
@@ -106,7 +107,9 @@ impl Kind {
             let mut thread = unsafe { crate::tls::current().as_mut() };
             let followed = Caller::get().mode() == Mode::Replay;
             let on = turns::On::alike(word.as_ptr() as u64);
-            if thread.as_deref_mut().and_then(|thread| turns::sleep(thread, on, None)).is_none() {
+            if !in_turns {
+                raw::futex_wait(word, self.awaited, 0);
+            } else if thread.as_deref_mut().and_then(|thread| turns::sleep(thread, on, None)).is_none() {
                 thread.as_deref_mut().map(turns::pause);
                 raw::futex_wait(word, self.awaited, 0);
                 thread.as_deref_mut().map(turns::take);
@@ -124,7 +127,7 @@ impl Kind {
     /// As [`Kind::begin`], for an initialiser that the log does not know.
     fn begin_unseen(&self, word: &AtomicU32) -> bool {
         loop {
-            match self.begin_for_real(word) {
+            match self.begin_for_real(word, !state::is_parallel()) {
                 Begun::Done => return false,
                 Begun::Run => return true,
                 Begun::Follow => {}
@@ -248,18 +251,26 @@ unsafe extern "C" fn once(
 ) -> c_int {
     // SAFETY: the guest's control word.
     let word = unsafe { &*control };
-    let door = Scope::begin(control as usize);
-    if ONCE.local(word.load(Ordering::Acquire)) == Local::Done {
+    let is_done = || ONCE.local(word.load(Ordering::Acquire)) == Local::Done;
+    // Before the turn only where there is none: whether it is done already would decide how many there are.
+    if !state::is_parallel() && is_done() {
         return 0;
     }
-    let run = if unwinder(caller) { ONCE.begin_unseen(word) } else { ONCE.begin(word) };
+    let is_unseen = unwinder(caller);
+    // A copy that waited in its turn for the end of the unwinder's waited for a thread that wanted the next one.
+    let begin_door = || (!is_unseen).then(|| Scope::begin(control as usize));
+    let door = begin_door();
+    if is_done() {
+        return 0;
+    }
+    let run = if is_unseen { ONCE.begin_unseen(word) } else { ONCE.begin(word) };
     // The initialiser is the guest's, and may be left by its end.
     drop(door);
     if run {
         let mut this = Run { word, initialiser };
         // SAFETY: `this` outlives the call.
         unsafe { unwind::guarded(self::run, abandoned, (&raw mut this).cast()) };
-        let _door = Scope::begin(control as usize);
+        let _door = begin_door();
         ONCE.end(word, ONCE.done);
     }
     0
