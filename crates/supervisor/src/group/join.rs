@@ -127,6 +127,12 @@ impl<'a> Group<'a> {
                 }
                 // Nobody will take over for it: its parent need not wait for us to say so at its death.
                 self.roster.is_final(place);
+                // Of an adopted one that says nothing. Where nothing is left to be reaped, a parent that has died
+                // since was told of its end, and the next copy of that one asks here what it meant. What is left
+                // comes to us: we say more then.
+                if matches!(refusal, Refusal::Gone) && proc::read(primary).is_none() {
+                    self.roster.nobody_follows(place);
+                }
                 match (&self.recorder, &refusal) {
                     (Some(recorder), Refusal::Gone) => recorder.ended(place.pid, None),
                     (Some(_), Refusal::Cannot(_)) => {}
