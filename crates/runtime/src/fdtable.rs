@@ -275,6 +275,10 @@ impl Shadow {
         let now = CHILDREN.load(Ordering::Relaxed) + 1;
         self.stream().is_some_and(|stream| stream.private.load(Ordering::Relaxed) == now)
     }
+    /// Whether it was made by this process, whoever of its children may have it by now.
+    pub fn is_own(&self) -> bool {
+        self.stream().is_some_and(|stream| stream.private.load(Ordering::Relaxed) != 0)
+    }
     /// Notes that the group has ended its half of the connection.
     pub fn set_shut(&self) {
         if let Some(stream) = self.stream() {
@@ -394,6 +398,7 @@ impl Shadow {
             read: self.bytes_read(),
             written: self.bytes_written(),
             is_private: self.is_private(),
+            is_own: self.is_own(),
             is_shut: self.is_shut(),
             has_failed: self.has_failed(),
         }

@@ -265,6 +265,7 @@ impl Asked<'_> {
                 us_world::Evidence::Message => Told::Nothing,
                 _ => Told::None,
             },
+            is_plain: false,
             copy: Copy::No,
             stream: Some(Stream {
                 key: u32::try_from(object + 1).expect("few objects"),
@@ -272,6 +273,7 @@ impl Asked<'_> {
                 read: self.world.standby.read[object].into(),
                 written: self.world.standby.written[object].into(),
                 is_private: false,
+                is_own: false,
                 is_shut: false,
                 has_failed: false,
             }),

@@ -27,6 +27,8 @@ pub struct Stream {
     pub written: u64,
     /// Nobody outside this process can have moved bytes here.
     pub is_private: bool,
+    /// It was made by this process, and has come to nobody but its children: what they have not moved is counted.
+    pub is_own: bool,
     /// The group has ended its half of a connection.
     pub is_shut: bool,
     /// A call of the group's has been told that the connection has failed.
@@ -74,6 +76,8 @@ pub struct Part {
     pub from: Option<u64>,
     /// What its slot tells.
     pub told: Told,
+    /// On a pipe: its primary had the pipe to itself when it made the call, and made it in the plain way.
+    pub is_plain: bool,
     /// Whether it is one side of a copy. The part that puts out comes first.
     pub copy: Copy,
     /// What the log says of the stream; `None` for a descriptor that is not shadowed.

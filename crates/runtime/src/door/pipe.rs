@@ -137,7 +137,7 @@ pub fn take(
                 Event::There | Event::None => return None,
                 Event::Signal => return Some(err::EINTR),
             },
-            0 => witness::lay_pattern(place, most.min(LATE_MAX)),
+            0 => witness::lay_late(place, most.min(LATE_MAX)),
             _ => witness::lay_count(place, waiting),
         }
         let len = if waiting == 0 { most.min(LATE_MAX) } else { waiting } as u64;

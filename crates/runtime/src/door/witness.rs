@@ -39,6 +39,8 @@ const MESSAGE_MARK: u64 = 0x7573_6d65_7373_6167;
 const PATTERN_MARK: u64 = 0x7573_7061_7474_6572;
 /// The same before a read of what waits in a pipe: all of it comes, but where another reader is quicker.
 const COUNT_MARK: u64 = 0x7573_6279_636f_756e;
+/// The same before a read of a pipe that others share, in which nothing waited a moment before.
+const LATE_MARK: u64 = 0x7573_6c61_7465_6c79;
 /// First word of a slot in which an output to a pipe goes on piece by piece.
 const PIECES_MARK: u64 = 0x7573_7069_6563_6573;
 /// First word of a slot whose call moves a file's position: the second says where that was before.
@@ -542,6 +544,18 @@ pub fn lay_count(place: *mut u8, bytes: usize) {
     mark(place, COUNT_MARK, bytes as u64);
 }
 
+/// The same before a read that does not wait, of a pipe that others share and that was empty.
+pub fn lay_late(place: *mut u8, bytes: usize) {
+    lay(place, bytes);
+    mark(place, LATE_MARK, bytes as u64);
+}
+
+/// Whether a slot was prepared for a read that is made in the plain way: of a pipe that its reader had to itself.
+pub fn is_plain_read(slot: *const u8) -> bool {
+    // SAFETY: the place of a header in a mapped ring.
+    unsafe { slot.cast::<u64>().read() == PATTERN_MARK }
+}
+
 #[inline(always)]
 fn lay(place: *mut u8, bytes: usize) {
     let count = bytes.min(PATTERN_MAX);
@@ -580,7 +594,7 @@ pub fn touched(slot: *const u8) -> Option<Option<usize>> {
     // SAFETY: as in `message_in`.
     unsafe {
         let (word, bytes) = (slot.cast::<u64>().read(), slot.cast::<u64>().add(1).read());
-        if !matches!(word, PATTERN_MARK | COUNT_MARK) || bytes as usize > PAYLOAD_BYTES_MAX {
+        if !matches!(word, PATTERN_MARK | COUNT_MARK | LATE_MARK) || bytes as usize > PAYLOAD_BYTES_MAX {
             return None;
         }
         let data = core::slice::from_raw_parts(slot.add(HEAD), (bytes as usize).min(PATTERN_MAX));

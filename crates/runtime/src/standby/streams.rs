@@ -1,7 +1,7 @@
 //! How far the calls in doubt that move bytes came. `crates/world` judges; this collects what it judges by.
 
 use us_calls::{Door, Policy};
-use us_world::{Copy, Direction, Kind, Part, Stream, Verdict, Verdicts};
+use us_world::{Copy, Direction, Kind, Part, Stream, Told, Verdict, Verdicts};
 
 use crate::door::{spawn, witness};
 use crate::fdtable::{self, Shadow};
@@ -10,6 +10,7 @@ use crate::standby::settle::{Doubt, for_doubts, makes_process};
 use crate::sys::room::Room;
 use crate::sys::spans::{self, Source, Vector};
 
+const WRITE: u16 = linux_raw_sys::general::__NR_write as u16;
 const READ: u16 = linux_raw_sys::general::__NR_read as u16;
 const WRITEV: u16 = linux_raw_sys::general::__NR_writev as u16;
 const SENDFILE: u16 = linux_raw_sys::general::__NR_sendfile as u16;
@@ -37,6 +38,14 @@ fn parts_of(doubt: &Doubt, is_lent: bool) -> [Option<Part>; 2] {
         is_elsewhere: witness::is_elsewhere(place),
         from: witness::position_before(place),
         told: witness::told(place, doubt.entered()),
+        is_plain: match direction {
+            // To a pipe that others share it is put out piece by piece, and the slot tells; before the first piece
+            // nothing was entered.
+            Direction::Out => {
+                matches!(doubt.row.nr, WRITE | WRITEV) && witness::told(place, doubt.entered()) == Told::None
+            }
+            Direction::In => witness::is_plain_read(place),
+        },
         copy,
         stream: fdtable::get(fd as i32).map(|shadow| match shadow.logged() {
             logged if is_lent => Stream { is_private: false, ..logged },

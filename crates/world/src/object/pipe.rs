@@ -1,10 +1,11 @@
-//! Pipes: what one holds tells, as long as both of its ends are the group's alone.
+//! Pipes: what one holds tells, as long as both of its ends are the group's alone; and of a call that was begun while
+//! they were, also if a child was forked beside it, unless that child has moved bytes there since.
 
 use super::{Object, Opaque};
 use crate::count::Counts;
 use crate::kernel::{Kernel, Touched};
 use crate::kind::{Direction, Evidence};
-use crate::part::{Sharers, Stream};
+use crate::part::{Part, Sharers, Stream, Told};
 use crate::verdict::{Verdict, Verdicts};
 
 /// A pipe, either end.
@@ -27,14 +28,18 @@ impl Object for Pipe {
 
     fn judge(sharers: Sharers, kernel: &mut impl Kernel, verdicts: &mut Verdicts) {
         let Sharers { fd, stream, .. } = sharers;
-        if !stream.is_private {
+        // Of a call that its primary made in the plain way nothing but the pipe tells how far it came. Up to its
+        // beginning the log has all that was moved, and a child that was made since has the pipe as it has all that
+        // was open: few use it.
+        let began_alone = stream.is_own && sharers.parts().any(|part| part.entered && part.is_plain);
+        if !stream.is_private && !began_alone {
             return Opaque::judge(sharers, kernel, verdicts);
         }
         let (mut readers, mut least, mut most, mut seen) = (0, 0u64, 0u64, true);
         for part in sharers.entered(Direction::In) {
             let touched = kernel.touched(part);
             let (low, high) = match touched {
-                Touched::UpTo(0) => (0, 0),
+                // Also where nothing is to be seen: what little came may be like the pattern, and the totals tell.
                 Touched::UpTo(got) => (got, part.len),
                 Touched::Beyond => (pattern_max(kernel), part.len),
                 Touched::Unprepared => (0, part.len),
@@ -44,19 +49,35 @@ impl Object for Pipe {
             least = least.saturating_add(low);
             most = most.saturating_add(high);
         }
-        let writers = sharers.entered(Direction::Out);
+        // Where others have the pipe its outputs are made piece by piece, and their slots tell: they need not be
+        // found out.
+        let is_found = |part: &&Part| stream.is_private || part.told == Told::None;
+        let told = sharers.side(Direction::Out).filter(|part| !is_found(part)).fold(0u64, |sum, part| {
+            match part.told {
+                Told::Moved(moved) => sum + u64::from(moved),
+                _ => sum,
+            }
+        });
+        let writers = sharers.entered(Direction::Out).filter(is_found);
         let write_len = writers.clone().fold(0u64, |sum, part| sum.saturating_add(part.len));
-        let answer = kernel.queued(fd).zip(stream.held()).and_then(|(queued, logged)| {
-            explain(View {
-                queued,
-                logged,
+        let answer = kernel.queued(fd).and_then(|queued| {
+            let (written, read) = explain(View {
+                // A long write that waits for room is one in doubt, and readers may have told already of what it put
+                // in: more has come out by the log than went in.
+                queued: queued + stream.read,
+                logged: stream.written + told,
                 write_len,
                 whole: writers.count() == 1 && write_len <= PIPE_BUF,
                 read_least: least,
                 read_most: if readers > 1 { least } else { most },
                 seen,
-            })
+            })?;
+            Some((written + told, read))
         });
+        if answer.is_none() && !stream.is_private {
+            // The child has used it.
+            return Opaque::judge(sharers, kernel, verdicts);
+        }
         sharers.share(Direction::Out, answer.map(|(written, _)| written), verdicts);
         for part in sharers.side(Direction::In) {
             let verdict = match (answer, kernel.touched(part)) {
@@ -78,9 +99,9 @@ impl Object for Pipe {
 /// A pipe inside the group, and the calls in doubt on it. All in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct View {
-    /// What the pipe holds now.
+    /// What the pipe holds now, and what has come out by the log.
     queued: u64,
-    /// What it would hold by the log.
+    /// What has gone in by the log.
     logged: u64,
     /// Length of the writes in doubt, 0 if there is none.
     write_len: u64,
@@ -222,6 +243,120 @@ mod tests {
         });
         let first = answers.next()?;
         (view.seen || answers.next().is_none()).then_some(first)
+    }
+
+    /// A kernel with one pipe, and what is in the slot of whoever reads from it.
+    struct OnePipe {
+        queued: u64,
+        touched: Touched,
+    }
+
+    impl Kernel for OnePipe {
+        const PATTERN_MAX: u64 = 64;
+
+        fn tcp(&mut self, _fd: i32) -> Option<crate::TcpFigures> {
+            None
+        }
+        fn queued(&mut self, _fd: i32) -> Option<u64> {
+            Some(self.queued)
+        }
+        fn event_count(&mut self, _fd: i32) -> Option<u64> {
+            None
+        }
+        fn position(&mut self, _fd: i32) -> Option<u64> {
+            None
+        }
+        fn size(&mut self, _fd: i32) -> Option<u64> {
+            None
+        }
+        fn set_position(&mut self, _fd: i32, _position: u64) -> bool {
+            false
+        }
+        fn lies_at(&mut self, _part: &Part, _from: u64, _bytes: u64) -> Option<bool> {
+            None
+        }
+        fn came_from(&mut self, _part: &Part, _from: u64, _bytes: u64) -> Option<bool> {
+            None
+        }
+        fn touched(&mut self, _part: &Part) -> Touched {
+            self.touched
+        }
+        fn first_word(&mut self, _part: &Part) -> u64 {
+            0
+        }
+        fn whole_records(&mut self, _part: &Part, bytes: u64) -> u64 {
+            bytes
+        }
+    }
+
+    /// The verdict on one call, entered and made in the plain way, on a pipe of which the log has these figures.
+    fn judged(
+        direction: Direction,
+        len: u64,
+        logged: [u64; 2],
+        is_private: bool,
+        kernel: &mut OnePipe,
+    ) -> Verdict {
+        let stream = Stream {
+            key: 1,
+            kind: crate::Kind::Pipe,
+            read: logged[0],
+            written: logged[1],
+            is_private,
+            is_own: true,
+            is_shut: false,
+            has_failed: false,
+        };
+        let part = Part {
+            slot: 0,
+            fd: 3,
+            direction,
+            len,
+            entered: true,
+            is_told: false,
+            is_in_slot: direction == Direction::In,
+            is_elsewhere: false,
+            from: None,
+            told: Told::None,
+            is_plain: true,
+            copy: crate::Copy::No,
+            stream: Some(stream),
+        };
+        let mut list = [None];
+        let mut verdicts = Verdicts::new(&mut list);
+        crate::judge(&[part], kernel, &mut verdicts);
+        verdicts.of(0).expect("a verdict")
+    }
+
+    /// A write of 200 000 bytes has put 130 000 in, of which 100 000 are read and told, whether a child was made
+    /// since or not.
+    #[test]
+    fn a_long_write_is_found_though_readers_have_told_of_its_beginning() {
+        for is_private in [true, false] {
+            let mut kernel = OnePipe { queued: 30_000, touched: Touched::Unprepared };
+            let verdict = judged(Direction::Out, 200_000, [100_000, 0], is_private, &mut kernel);
+            assert_eq!(verdict, Verdict::Moved(130_000));
+        }
+    }
+
+    /// One byte has come that is like the pattern, and nobody writes.
+    #[test]
+    fn a_byte_that_is_like_the_pattern_is_found() {
+        let mut kernel = OnePipe { queued: 4, touched: Touched::UpTo(0) };
+        assert_eq!(judged(Direction::In, 1, [10, 15], true, &mut kernel), Verdict::Moved(1));
+        kernel.queued = 5;
+        assert_eq!(judged(Direction::In, 1, [10, 15], true, &mut kernel), Verdict::Moved(0));
+    }
+
+    /// All eight bytes have come, of which the last is like the pattern, and a child was made meanwhile.
+    #[test]
+    fn a_read_that_began_before_a_fork_goes_by_what_the_pipe_holds() {
+        let touched = Touched::UpTo(7);
+        let verdict = judged(Direction::In, 8, [16, 24], false, &mut OnePipe { queued: 0, touched });
+        assert_eq!(verdict, Verdict::Moved(8));
+        // The child has written there: its slot is all that tells.
+        let verdict = judged(Direction::In, 8, [16, 24], false, &mut OnePipe { queued: 5, touched });
+        assert_eq!(verdict, Verdict::Moved(7));
     }
 
     proptest! {
