@@ -57,6 +57,7 @@ pub mod own_addresses;
 pub mod own_files;
 pub mod owner;
 pub mod patience;
+pub mod pattern;
 pub mod pending;
 pub mod pidfd;
 pub mod pipe;

@@ -22,7 +22,7 @@ use us_calls::Row;
 use crate::above::above;
 use crate::door::carry;
 use crate::door::recorded::execute_marked;
-use crate::door::witness;
+use crate::door::{pattern, witness};
 use crate::fdtable::{self, Kind, Shadow, queued};
 use crate::guest::GuestPtr;
 use crate::kernel::{POLLIN, POLLOUT, RWF_NOWAIT};
@@ -137,8 +137,8 @@ pub fn take(
                 Event::There | Event::None => return None,
                 Event::Signal => return Some(err::EINTR),
             },
-            0 => witness::lay_late(place, most.min(LATE_MAX)),
-            _ => witness::lay_count(place, waiting),
+            0 => pattern::lay_late(place, most.min(LATE_MAX)),
+            _ => pattern::lay_count(place, waiting),
         }
         let len = if waiting == 0 { most.min(LATE_MAX) } else { waiting } as u64;
         // SAFETY: the caller has reserved head and bytes.
@@ -250,7 +250,7 @@ pub fn scatter(
     list: GuestPtr<Vector>,
     count: u64,
 ) -> Option<i64> {
-    let wanted = spans::vector_bytes(list.address(), count).min(witness::PATTERN_MAX as u64);
+    let wanted = spans::vector_bytes(list.address(), count).min(pattern::PATTERN_MAX as u64);
     if wanted == 0 {
         return None;
     }
@@ -262,7 +262,7 @@ pub fn scatter(
         false => None,
     };
     let result = attempt.unwrap_or_else(|| {
-        witness::lay_pattern(place, wanted as usize);
+        pattern::lay_pattern(place, wanted as usize);
         execute_marked(thread, row, raw::nr::READ, &[fd as u64, data, wanted, 0, 0, 0])
     });
     if !failed(result) {

@@ -11,7 +11,7 @@ use linux_raw_sys::general::{GRND_INSECURE, GRND_NONBLOCK, GRND_RANDOM};
 use crate::call::Call;
 use crate::door::time::by_gate;
 use crate::fdtable::{self, AT_FDCWD, Stat};
-use crate::guest::{self, GuestPtr};
+use crate::guest::{GuestMut, GuestPtr};
 use crate::raw::{err, nr};
 use crate::sys::spans::Vector;
 use crate::thread::Thread;
@@ -51,7 +51,7 @@ pub fn begin(key: u64) {
     let laid_down = state::auxiliary(AT_RANDOM);
     if laid_down != 0 {
         // The loader and libc have had theirs.
-        guest::store(laid_down, &[word(key, u64::MAX, 0), word(key, u64::MAX, 1)]);
+        GuestMut::at(laid_down).store(&[word(key, u64::MAX, 0), word(key, u64::MAX, 1)]);
     }
 }
 
@@ -155,7 +155,7 @@ fn fill(thread: &mut Thread, to: u64, bytes: u64) -> i64 {
     while done < bytes {
         let drawn = draw(thread).to_le_bytes();
         let piece = (bytes - done).min(drawn.len() as u64);
-        if !guest::write(to.wrapping_add(done), drawn.as_ptr(), piece as usize) {
+        if !GuestMut::<u8>::at(to.wrapping_add(done)).copy_from(drawn.as_ptr(), piece as usize) {
             return if done == 0 { err::EFAULT } else { done as i64 };
         }
         done += piece;

@@ -15,7 +15,7 @@ use crate::door::io::{MSG_DONTWAIT, MSG_WAITALL, gathered, has_position, is_logg
 use crate::door::recorded::{begin, execute, execute_marked, return_ticket, take_begin, take_end};
 use crate::door::transfer::takes;
 use crate::door::witness::{self, Shape};
-use crate::door::{buffers, held, observe, pipe};
+use crate::door::{buffers, held, observe, pattern, pipe};
 use crate::fdtable::{self, Kind, Shadow};
 use crate::guest::{Digest, GuestMut, GuestPtr, PAST_MIN};
 use crate::log::Next;
@@ -246,7 +246,7 @@ fn read_pieces(thread: &mut Thread, row: &'static Row, call: &Call) -> (i64, Pla
         return read_directly(thread, row, call);
     }
     // Of a pipe the slot tells how far a read came as long as all of it has the pattern.
-    let most = if input.kind == Kind::Pipe { witness::PATTERN_MAX } else { PIECE };
+    let most = if input.kind == Kind::Pipe { pattern::PATTERN_MAX } else { PIECE };
     loop {
         let piece = (wanted - total as u64).min(most as u64) as usize;
         let room = size_of::<ReturnHead>() + piece + witness::tail_bytes(piece);
@@ -345,7 +345,7 @@ fn read_piece(
             Evidence::Pattern if input.kind != Kind::Pipe => {
                 // Of a further piece only what is there already is taken.
                 if first {
-                    witness::lay_pattern(place, piece);
+                    pattern::lay_pattern(place, piece);
                 }
             }
             Evidence::Totals => {}
@@ -380,7 +380,7 @@ fn read_witnessed(
             let shared = input.shadow.filter(|shadow| pipe::is_shared_input(shadow));
             let taken = shared.and_then(|shadow| pipe::take(thread, shadow, args[0], place, piece, !first));
             if taken.is_none() {
-                witness::lay_pattern(place, piece);
+                pattern::lay_pattern(place, piece);
             }
             taken
         }

@@ -12,7 +12,7 @@ use us_calls::Row;
 
 use crate::call::Call;
 use crate::door::recorded::execute_marked;
-use crate::door::{batch, numbers, pidfd, queue, wait, witness};
+use crate::door::{batch, numbers, pattern, pidfd, queue, wait, witness};
 use crate::guest::{GuestMut, GuestPtr};
 use crate::members;
 use crate::raw::err::EFAULT;
@@ -75,12 +75,12 @@ fn through_the_slot(thread: &mut Thread, row: &'static Row, nr: u64, args: [u64;
 
 /// A message from a queue.
 fn receive(thread: &mut Thread, row: &'static Row, call: &Call, bytes: u64) -> Option<i64> {
-    if bytes == 0 || bytes > witness::PATTERN_MAX as u64 {
+    if bytes == 0 || bytes > pattern::PATTERN_MAX as u64 {
         return None;
     }
     let (bytes, behind) = (bytes as usize, (bytes as usize).next_multiple_of(8));
     let place = thread.reserve(size_of::<ReturnHead>() + behind + 8)?;
-    witness::lay_pattern(place, bytes);
+    pattern::lay_pattern(place, bytes);
     // SAFETY: reserved, the priority's word included.
     let (data, priority) = unsafe {
         let data = place.add(size_of::<ReturnHead>());
@@ -109,7 +109,7 @@ fn receive(thread: &mut Thread, row: &'static Row, call: &Call, bytes: u64) -> O
 /// `None`: nothing was taken.
 pub fn received(slot: *mut u8, nr: u64, asked: &[u64; 6]) -> Option<(usize, i64)> {
     let room = if nr == MSGRCV { asked[2].checked_add(8)? } else { asked[2] } as usize;
-    let got = match witness::touched(slot)? {
+    let got = match pattern::touched(slot)? {
         Some(0) => return None,
         Some(got) => got.min(room),
         None => room,

@@ -2,13 +2,12 @@
 //!
 //! recvmmsg and sendmmsg store the count of bytes of each message before they return. With that header in
 //! the ring's unpublished slot, a primary killed on its way out of the call has still told its successor
-//! what was moved, whoever else uses the socket. Where no such call exists (pipes, eventfds), a pattern in
+//! what was moved, whoever else uses the socket. Where no such call exists (pipes, eventfds), a [pattern](super::pattern) in
 //! the slot shows that a read has got something.
 //!
 //! # Safety
 //! All of it lies in the calling thread's ring, above the tail, at places that the thread has reserved.
 
-use core::arch::x86_64::__m128i;
 use core::sync::atomic::Ordering;
 
 use us_abi::event::{CallArgs, Header, ReturnHead};
@@ -35,12 +34,6 @@ pub const MSG_TRUNC: u64 = crate::kernel::MSG_TRUNC;
 const MARKS: u64 = 0x7573;
 /// First word of a slot in which a message call is under way.
 const MESSAGE_MARK: u64 = 0x7573_6d65_7373_6167;
-/// First word of a slot that was filled with the pattern before a read.
-const PATTERN_MARK: u64 = 0x7573_7061_7474_6572;
-/// The same before a read of what waits in a pipe: all of it comes, but where another reader is quicker.
-const COUNT_MARK: u64 = 0x7573_6279_636f_756e;
-/// The same before a read of a pipe that others share, in which nothing waited a moment before.
-const LATE_MARK: u64 = 0x7573_6c61_7465_6c79;
 /// First word of a slot in which an output to a pipe goes on piece by piece.
 const PIECES_MARK: u64 = 0x7573_7069_6563_6573;
 /// First word of a slot whose call moves a file's position: the second says where that was before.
@@ -49,8 +42,6 @@ const POSITION_MARK: u64 = 0x7573_706f_7369_7469;
 const ELSEWHERE_MARK: u64 = 0x7573_656c_7365_7768;
 /// The count of a message that has not been moved.
 const NEVER: u32 = u32::MAX;
-/// Longest part of a slot that gets the pattern, bytes.
-pub const PATTERN_MAX: usize = 64 << 10;
 /// First word of a slot in which a call of several messages is under way: the second says where their headers lie, and how many.
 const MANY_MARK: u64 = 0x7573_6d61_6e79_6d73;
 /// Most payload of a message that is gathered and then put in its final order, bytes.
@@ -62,7 +53,7 @@ const _: () = assert!(SLOT_MAX + 4096 < RING_STEP && SLOT_MAX + 4096 < LAG_LIMIT
 pub const NAME_MAX: usize = 128;
 /// Most control data of a message that is received into a slot, bytes.
 pub const CONTROL_MAX: u64 = 16 << 10;
-const HEAD: usize = size_of::<Header>() + size_of::<ReturnHead>();
+pub(super) const HEAD: usize = size_of::<Header>() + size_of::<ReturnHead>();
 
 /// The kernel's `struct mmsghdr`, and what belongs to it.
 #[repr(C)]
@@ -92,7 +83,7 @@ const fn is_mark(word: u64) -> bool {
     word >> 48 == MARKS
 }
 
-fn mark(place: *mut u8, word: u64, second: u64) {
+pub(super) fn mark(place: *mut u8, word: u64, second: u64) {
     let slot = slot_of(place);
     // SAFETY: the reserved event's own header, which is written when the event is published.
     unsafe {
@@ -510,101 +501,4 @@ pub fn unpublished(slot: *const u8) -> Option<Header> {
     // SAFETY: the place of a header in a mapped ring.
     let (word, header) = unsafe { (slot.cast::<u64>().read(), slot.cast::<Header>().read()) };
     (word != 0 && !is_mark(word)).then_some(header)
-}
-
-/// The pattern's byte at a place of the slot.
-pub const fn pattern(at: usize) -> u8 {
-    (at as u8).wrapping_mul(0x4d) ^ 0xa7
-}
-
-/// All of it before it repeats.
-static PATTERN: Repeated = {
-    let mut bytes = [0; 256];
-    let mut at = 0;
-    while at < bytes.len() {
-        bytes[at] = pattern(at);
-        at += 1;
-    }
-    Repeated(bytes)
-};
-
-#[repr(align(16))]
-struct Repeated([u8; 256]);
-
-/// Fills the slot at `place` with the pattern before a read of `bytes`.
-#[inline(always)]
-pub fn lay_pattern(place: *mut u8, bytes: usize) {
-    lay(place, bytes);
-    mark(place, PATTERN_MARK, bytes as u64);
-}
-
-/// The same before a read of `bytes` that wait in a pipe.
-pub fn lay_count(place: *mut u8, bytes: usize) {
-    lay(place, bytes);
-    mark(place, COUNT_MARK, bytes as u64);
-}
-
-/// The same before a read that does not wait, of a pipe that others share and that was empty.
-pub fn lay_late(place: *mut u8, bytes: usize) {
-    lay(place, bytes);
-    mark(place, LATE_MARK, bytes as u64);
-}
-
-/// Whether a slot was prepared for a read that is made in the plain way: of a pipe that its reader had to itself.
-pub fn is_plain_read(slot: *const u8) -> bool {
-    // SAFETY: the place of a header in a mapped ring.
-    unsafe { slot.cast::<u64>().read() == PATTERN_MARK }
-}
-
-#[inline(always)]
-fn lay(place: *mut u8, bytes: usize) {
-    let count = bytes.min(PATTERN_MAX);
-    // SAFETY: reserved by the caller, and aligned like every event; an event's bytes are so many that the last store is one of
-    // its own. The pattern repeats every 256 bytes.
-    unsafe {
-        let data = place.add(size_of::<ReturnHead>());
-        let mut laid = 0;
-        while laid < count.min(size_of::<Repeated>()) {
-            let part = PATTERN.0.as_ptr().add(laid).cast::<__m128i>().read();
-            // Volatile: a loop that copies is made a call otherwise, and most reads are short.
-            data.add(laid).cast::<__m128i>().write_volatile(part);
-            laid += size_of::<__m128i>();
-        }
-        if count > laid {
-            lay_on(data, laid, count);
-        }
-    }
-}
-
-/// # Safety
-/// `count` bytes at `data` are the caller's, and the first `laid` of them have the pattern.
-#[inline(never)]
-unsafe fn lay_on(data: *mut u8, mut laid: usize, count: usize) {
-    while laid < count {
-        let part = laid.min(count - laid);
-        // SAFETY: the caller's.
-        unsafe { core::ptr::copy_nonoverlapping(data, data.add(laid), part) };
-        laid += part;
-    }
-}
-
-/// How far a read into a slot with the pattern came. The outer `None`: there is no pattern; the inner one: all of it
-/// is gone.
-pub fn touched(slot: *const u8) -> Option<Option<usize>> {
-    // SAFETY: as in `message_in`.
-    unsafe {
-        let (word, bytes) = (slot.cast::<u64>().read(), slot.cast::<u64>().add(1).read());
-        if !matches!(word, PATTERN_MARK | COUNT_MARK | LATE_MARK) || bytes as usize > PAYLOAD_BYTES_MAX {
-            return None;
-        }
-        let data = core::slice::from_raw_parts(slot.add(HEAD), (bytes as usize).min(PATTERN_MAX));
-        match us_world::object::touched(data, pattern) {
-            Some(seen) if word == COUNT_MARK => {
-                Some(Some(us_world::object::counted(seen as u64, bytes) as usize))
-            }
-            // The whole of a short read: eight bytes from an eventfd.
-            None if bytes as usize <= PATTERN_MAX => Some(Some(bytes as usize)),
-            found => Some(found),
-        }
-    }
 }

@@ -3,7 +3,7 @@
 
 use us_world::{Counts, Kernel, Part, TcpFigures, Touched};
 
-use crate::door::witness;
+use crate::door::{pattern, witness};
 use crate::fdtable::{self, Shadow};
 use crate::standby::files;
 use crate::standby::settle::place_of;
@@ -13,7 +13,7 @@ use crate::{proc, raw};
 pub struct Own;
 
 impl Kernel for Own {
-    const PATTERN_MAX: u64 = witness::PATTERN_MAX as u64;
+    const PATTERN_MAX: u64 = pattern::PATTERN_MAX as u64;
 
     fn tcp(&mut self, fd: i32) -> Option<TcpFigures> {
         use crate::kernel::POLLPRI;
@@ -85,7 +85,7 @@ impl Kernel for Own {
     }
 
     fn touched(&mut self, part: &Part) -> Touched {
-        match witness::touched(place_of(part.slot)) {
+        match pattern::touched(place_of(part.slot)) {
             None => Touched::Unprepared,
             Some(None) => Touched::Beyond,
             Some(Some(got)) => Touched::UpTo(got as u64),

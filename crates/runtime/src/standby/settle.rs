@@ -21,7 +21,7 @@ use crate::door::kept::Kept;
 use crate::door::queue::{self, Room};
 use crate::door::thread::keep_for;
 use crate::door::{
-    batch, carry, numbers, output as shown, pending, pidfd, spawn, taken, timer, wait, witness,
+    batch, carry, numbers, output as shown, pattern, pending, pidfd, spawn, taken, timer, wait, witness,
 };
 use crate::fdtable::{self, Kind};
 use crate::log::put_header;
@@ -466,7 +466,7 @@ fn input(doubt: &Doubt, verdict: Option<Verdict>) -> bool {
     let data = match (witness::told(place, doubt.entered()), verdict) {
         (Told::Moved(moved), _) => Some((u64::from(moved), witness::compose(place, nr))),
         (Told::None, Some(Verdict::Moved(moved))) if moved > 0 => {
-            let in_ring = doubt.row.nr != 19 || witness::touched(place).is_some();
+            let in_ring = doubt.row.nr != 19 || pattern::touched(place).is_some();
             in_ring.then_some((moved, moved as usize))
         }
         (_, Some(Verdict::Unknown)) => None,

@@ -3,7 +3,7 @@
 use us_calls::{Door, Policy};
 use us_world::{Copy, Direction, Kind, Part, Stream, Told, Verdict, Verdicts};
 
-use crate::door::{spawn, witness};
+use crate::door::{pattern, spawn, witness};
 use crate::fdtable::{self, Shadow};
 use crate::standby::kernel::Own;
 use crate::standby::settle::{Doubt, for_doubts, makes_process};
@@ -44,7 +44,7 @@ fn parts_of(doubt: &Doubt, is_lent: bool) -> [Option<Part>; 2] {
             Direction::Out => {
                 matches!(doubt.row.nr, WRITE | WRITEV) && witness::told(place, doubt.entered()) == Told::None
             }
-            Direction::In => witness::is_plain_read(place),
+            Direction::In => pattern::is_plain_read(place),
         },
         copy,
         stream: fdtable::get(fd as i32).map(|shadow| match shadow.logged() {
