@@ -417,6 +417,11 @@ pub(crate) fn promote(shared: &Shared, pid: u32) {
     header.promotions.fetch_add(1, Ordering::AcqRel);
     header.command.0.store(command::PROMOTE, Ordering::Release);
     wake(&header.command.0);
+    // Behind the registry's word for the heir. Who has sent the process SIGKILL since our verdict has asked for the dead primary's end,
+    // and nobody else ends the copy; who does so from here on asks for the heir's.
+    if shared.roster.is_doomed(shared.place) {
+        Child::of_descendant(pid).iter().for_each(Child::kill);
+    }
 }
 
 /// Moves the state from `Protected`, if `primary` is still the one that is protected. One that died a while ago may have

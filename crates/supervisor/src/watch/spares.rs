@@ -418,6 +418,9 @@ impl Watch<'_> {
 
     /// The heir has ended on its way to take over: another does. `false` if there is nobody.
     pub(super) fn next_takes_over(&mut self, end: End) -> bool {
+        if self.shared.roster.is_doomed(self.shared.place) {
+            return false;
+        }
         self.attach_spares();
         let shared = std::sync::Arc::clone(&self.shared);
         let _choice = shared.choice.lock();
