@@ -111,11 +111,14 @@ pub fn take_over() {
     }
 }
 
-/// Whether a SIGSYS from this process is the kernel's, at its death.
+/// Whether a SIGSYS from this process is the kernel's, at its death. The kernel tells of each thread that has the process for a child,
+/// and the one that made it may be the first to go of a parent that is killed: its number is the parent's still, then. Behind a
+/// failover of the parent's the process is the supervisor's, who may end before it as well.
 pub fn is_told_by(sender: u32) -> bool {
-    WANTED.load(Ordering::Relaxed) != 0
-        && PARENT.load(Ordering::Relaxed) == sender
-        && kernels_parent() != sender
+    let is_parent = PARENT.load(Ordering::Relaxed) == sender || members::registry::supervisor() == sender;
+    // A relative that sends such a signal counts it first.
+    let is_kernels = || kernels_parent() != sender || members::sent_so_far(SIGSYS as i32) == 0;
+    WANTED.load(Ordering::Relaxed) != 0 && is_parent && is_kernels()
 }
 
 /// SIGSYS has come: perhaps from the kernel, at the death of the parent's primary. In a signal handler.
