@@ -1,12 +1,11 @@
 // Shows: a long write to a pipe of the process's own, and reads of messages from another one, while a third thread makes children
 // that have both pipes and use neither: all arrives whole and once, whatever it ends with.
 // Breaks if: a call that was begun on a pipe that nobody else had is judged by nothing, because a child was made since.
-#include "guest.h"
+#include "long_pipe.h"
 #include <sys/wait.h>
 
-enum { BYTES = 200000, PIECE = 20000, ROUNDS = 16, MESSAGES = 12, MESSAGE = 8, TALKS = 8 };
+enum { ROUNDS = 16, MESSAGES = 12, MESSAGE = 8, TALKS = 8 };
 
-static unsigned char bytes[BYTES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int over;
 
@@ -17,12 +16,6 @@ static int is_over(int now)
     int seen = over;
     ZERO(pthread_mutex_unlock(&lock));
     return seen;
-}
-
-static void *writes(void *arg)
-{
-    guest_write_all((int)guest_num(arg), bytes, BYTES);
-    return NULL;
 }
 
 /* Their last byte is what the runtime lays there before it reads. */
@@ -69,31 +62,12 @@ static void talk(void)
     ZERO(close(ends[0]) + close(ends[1]));
 }
 
-static void send_much(int round)
-{
-    static unsigned char back[PIECE];
-    int ends[2];
-
-    ZERO(pipe2(ends, O_CLOEXEC));
-    guest_fill(bytes, BYTES, (uint64_t)round << 32);
-    pthread_t writer = guest_start(writes, guest_ptr(ends[1]));
-    for (size_t at = 0; at < BYTES;) {
-        ssize_t got = read(ends[0], back, BYTES - at < PIECE ? BYTES - at : PIECE);
-        CHECK(got > 0);
-        ZERO(memcmp(bytes + at, back, (size_t)got));
-        at += (size_t)got;
-        guest_pause_us(1000);
-    }
-    guest_join(writer);
-    ZERO(close(ends[0]) + close(ends[1]));
-}
-
 int main(void)
 {
     pthread_t forker = guest_start(forks, NULL);
 
     for (int round = 0; round < ROUNDS; round++) {
-        send_much(round);
+        long_pipe_passes(round);
         for (int i = 0; i < TALKS; i++)
             talk();
     }

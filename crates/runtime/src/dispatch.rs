@@ -347,17 +347,19 @@ fn in_turns_or_door(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 
 
 /// A wait for a lock below malloc, say: who has it needs no turn to give it back.
 fn takes_lock_out_of_turn(thread: &Thread, row: &Row, call: &Call) -> bool {
-    matches!(row.policy, Policy::Special(Door::Futex)) && !thread.turn.is_own() && libc_text::is_own(call)
+    !thread.turn.is_own() && is_libcs_lock(row, call)
+}
+
+/// A futex call of libc's own.
+fn is_libcs_lock(row: &Row, call: &Call) -> bool {
+    matches!(row.policy, Policy::Special(Door::Futex)) && libc_text::is_own(call)
 }
 
 /// A wait for one of the locks that libc takes for a fork, where threads run in parallel between their turns: the turn that the fork
 /// has is kept. Given back, it was taken anew with some of the locks in hand, and a copy whose thread had not to wait for any came
 /// to that with all of them: the turn before it was one of a thread that needed memory.
 fn waits_in_fork(thread: &Thread, row: &Row, call: &Call) -> bool {
-    thread.lately.is_before_fork
-        && matches!(row.policy, Policy::Special(Door::Futex))
-        && state::is_parallel()
-        && libc_text::is_own(call)
+    thread.lately.is_before_fork && state::is_parallel() && is_libcs_lock(row, call)
 }
 
 /// With `--order serial`: while a call may block, others have their turn.

@@ -121,9 +121,10 @@ fn take_environment(environment: *mut *mut u8) -> Own {
             } else if let Some(value) = value_of(entry, ENV_PRELOAD.as_bytes()) {
                 preload = Some(value);
             } else if let Some(value) = value_of(entry, ENV_LIMITS.as_bytes()) {
-                kept = four_numbers(value);
+                let mut given = numbers(value);
+                kept = kept.map(|pair| pair.map(|none| given.next().unwrap_or(none)));
             } else if let Some(value) = value_of(entry, ENV_SEED.as_bytes()) {
-                seed = Some(number(value));
+                seed = numbers(value).next();
             } else {
                 *to = entry;
                 to = to.add(1);
@@ -144,23 +145,15 @@ fn take_environment(environment: *mut *mut u8) -> Own {
     Own { path, kept, seed }
 }
 
-/// Four decimal numbers with commas between them; zeros where there are none.
+/// Decimal numbers with commas between them; zeros where they end.
 ///
 /// # Safety
-/// `text` ends with NUL.
-unsafe fn number(text: *const u8) -> u64 {
+/// `text` ends with NUL, and is there for ever.
+unsafe fn numbers(text: *const u8) -> impl Iterator<Item = u64> {
     // SAFETY: the caller's promise.
-    let text = unsafe { core::slice::from_raw_parts(text, guest::string_len(text as u64)) };
-    raw::decimal(text).unwrap_or(0)
-}
-
-/// # Safety
-/// As for [`number`].
-unsafe fn four_numbers(text: *const u8) -> limits::Kept {
-    // SAFETY: the caller's promise.
-    let text = unsafe { core::slice::from_raw_parts(text, guest::string_len(text as u64)) };
-    let mut numbers = text.split(|byte| *byte == b',').map(|digits| raw::decimal(digits).unwrap_or(0));
-    [[0; 2]; 2].map(|_| [0; 2].map(|_: u64| numbers.next().unwrap_or(0)))
+    let text: &'static [u8] = unsafe { core::slice::from_raw_parts(text, guest::string_len(text as u64)) };
+    let given = text.split(|byte| *byte == b',').map(|digits| raw::decimal(digits).unwrap_or(0));
+    given.chain(core::iter::repeat(0))
 }
 
 /// Puts LD_PRELOAD back to what the user had set, or takes it out.

@@ -13,7 +13,10 @@ use stat::{S_IFIFO, S_IFMT, S_IFREG, S_IFSOCK};
 use us_world::{Count, Counts, Direction, Stream as Logged, Transfer};
 
 use crate::connections;
-use crate::kernel::{IPPROTO_TCP, SO_COOKIE, SO_PROTOCOL, SO_TYPE, SOCK_STREAM, SOL_SOCKET};
+use crate::kernel::{
+    AF_INET, AF_INET6, IPPROTO_TCP, SO_COOKIE, SO_DOMAIN, SO_PROTOCOL, SO_TYPE, SOCK_DGRAM, SOCK_RAW,
+    SOCK_STREAM, SOL_SOCKET,
+};
 use crate::proc;
 use crate::raw;
 
@@ -471,11 +474,9 @@ pub const DATAGRAM_MAX: u64 = 1 << 16;
 /// The most bytes that one receive can bring from a socket, if that follows from what it is. Whoever offers more room, in 150 pieces
 /// perhaps, is given no more than that.
 pub fn most_of_one_message(fd: i32) -> Option<u64> {
-    const DOMAIN: u64 = 39;
-    const INTERNET: [u64; 2] = [2, 10];
-    const MESSAGES: [u64; 2] = [2, 3];
     let option = |name| socket_option(fd, SOL_SOCKET, name).map(|value| value & 0xffff_ffff);
-    let is_datagram = INTERNET.contains(&option(DOMAIN)?) && MESSAGES.contains(&option(SO_TYPE)?);
+    let is_datagram =
+        matches!(option(SO_DOMAIN)?, AF_INET | AF_INET6) && matches!(option(SO_TYPE)?, SOCK_DGRAM | SOCK_RAW);
     is_datagram.then_some(DATAGRAM_MAX)
 }
 

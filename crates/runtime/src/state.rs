@@ -357,6 +357,9 @@ pub fn read_auxiliary() {
     }
 }
 
+/// Of the auxiliary vector: where the kernel has laid down 16 random bytes.
+pub const AT_RANDOM: u64 = 25;
+
 /// A value of the auxiliary vector, 0 where it has none of that kind.
 pub fn auxiliary(kind: u64) -> u64 {
     let word = |at: usize| AUXILIARY[at].load(Ordering::Relaxed);

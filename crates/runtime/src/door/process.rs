@@ -39,7 +39,7 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         return result;
     }
     thread.lately.is_before_fork = false;
-    super::numbers::child_made();
+    spawn::about_to_make(thread, flags);
     let arguments = CallArgs { fd: -1, digest: flags as u32, len: 0 };
     let is_begun = core::mem::take(&mut thread.begun_mut().is_fork) && thread.calls() == Mode::Replay;
     if is_begun && thread.begun().call.1 != arguments {
@@ -47,8 +47,6 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     }
     let mut is_begun = is_begun;
     let stored = Stored::by(call);
-    super::numbers_again::pass_kept(thread);
-    super::random::about_to_make_another(thread);
     thread.attempt(|thread, mode| match mode {
         Mode::Solo => {
             let result = make_child(thread, call);

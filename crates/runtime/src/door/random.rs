@@ -41,14 +41,13 @@ pub fn is_seeded() -> bool {
 
 /// At the start of an image, by its first thread: what it draws follows from this key, also what the kernel has laid down for it.
 pub fn begin(key: u64) {
-    const AT_RANDOM: u64 = 25;
     KEY.store(key, Ordering::Relaxed);
     for (device, path) in DEVICES.iter().zip([c"/dev/random", c"/dev/urandom"]) {
         let stat = Stat::at(AT_FDCWD, path.as_ptr() as u64, 0);
         device.store(stat.map_or(0, |stat| fdtable::kept(stat.identity())), Ordering::Relaxed);
     }
     IS_SEEDED.store(true, Ordering::Relaxed);
-    let laid_down = state::auxiliary(AT_RANDOM);
+    let laid_down = state::auxiliary(state::AT_RANDOM);
     if laid_down != 0 {
         // The loader and libc have had theirs.
         GuestMut::at(laid_down).store(&[word(key, u64::MAX, 0), word(key, u64::MAX, 1)]);

@@ -261,9 +261,7 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
         return 0;
     }
     let Some(row) = us_calls::row(call.nr) else { return 0 };
-    about_to_make(flags);
-    numbers_again::pass_kept(thread);
-    random::about_to_make_another(thread);
+    about_to_make(thread, flags);
     let arguments = CallArgs { fd: -1, digest: flags as u32, len: 0 };
     let stored = Stored::by(call);
     loop {
@@ -285,7 +283,7 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
                     continue;
                 };
                 call.nr = result as u64;
-                about_to_make(flags);
+                lends_what_is_open(flags);
                 return 1;
             }
         }
@@ -355,11 +353,10 @@ pub fn lends(call: &Call) -> bool {
 /// A trapped call that [lends](lends) the stack, as every copy passes it. Its child returns from here first, and nothing behind
 /// this may touch what is its parent's.
 pub fn vfork(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    let arguments = CallArgs { fd: -1, digest: clone_flags(call) as u32, len: 0 };
+    let flags = clone_flags(call);
+    let arguments = CallArgs { fd: -1, digest: flags as u32, len: 0 };
     let stored = Stored::by(call);
-    members::has_relatives();
-    numbers_again::pass_kept(thread);
-    random::about_to_make_another(thread);
+    about_to_make(thread, flags);
     thread.attempt(|thread, mode| match mode {
         Mode::Solo => {
             let result = lend(thread, call);
@@ -395,8 +392,15 @@ pub fn is_like_vfork(flags: u64) -> bool {
     flags & BOTH == BOTH
 }
 
+/// Before the making of a child, in every copy.
+pub fn about_to_make(thread: &mut Thread, flags: u64) {
+    lends_what_is_open(flags);
+    numbers_again::pass_kept(thread);
+    random::about_to_make_another(thread);
+}
+
 /// Before and behind the making of a child: one with a copy of the memory has whatever is open, any other what it [keeps](Kept).
-fn about_to_make(flags: u64) {
+fn lends_what_is_open(flags: u64) {
     if is_like_vfork(flags) {
         members::has_relatives();
     } else {

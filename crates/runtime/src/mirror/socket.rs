@@ -10,16 +10,13 @@ use us_abi::world;
 use super::{Thing, call, close, make, put, set_thing, thing};
 use crate::fdtable::{self, Stat};
 use crate::guest;
-use crate::kernel::{SO_TYPE, SOCK_STREAM, SOL_SOCKET};
+use crate::kernel::{AF_INET, AF_UNIX, SO_DOMAIN, SO_TYPE, SOCK_STREAM, SOL_SOCKET};
 use crate::lock::Lock;
 use crate::raw::{self, failed};
 
-const AF_UNIX: u64 = 1;
-const AF_INET: u64 = 2;
 const KIND: u64 = 0xf;
 const SO_REUSEADDR: u64 = 2;
 const SO_LINGER: u64 = 13;
-const SO_DOMAIN: u64 = 39;
 const EINPROGRESS: i64 = -115;
 
 /// Sockets that are bound, listen, or send to one address.

@@ -19,7 +19,6 @@ static STRINGS: AtomicU64 = AtomicU64::new(0);
 static ARGUMENTS: AtomicU32 = AtomicU32::new(0);
 static VARIABLES: AtomicU32 = AtomicU32::new(0);
 
-const AT_RANDOM: u64 = 25;
 const AT_EXECFN: u64 = 31;
 const PATH_MAX: usize = linux_raw_sys::general::PATH_MAX as usize;
 /// Longest argument or variable that the kernel takes, bytes.
@@ -80,7 +79,7 @@ impl Drop for Parcel {
 }
 
 fn head(thread: &Thread, how: u32) -> ImageHead {
-    let random_at = state::auxiliary(AT_RANDOM);
+    let random_at = state::auxiliary(state::AT_RANDOM);
     ImageHead {
         pid: state::GUEST_PID.load(Ordering::Relaxed),
         // SAFETY: asks for a number.
@@ -218,7 +217,7 @@ fn be_named(strings: &[u8]) {
 
 /// Takes over the numbers that the kernel and libc had drawn or been given before our constructor ran.
 fn be_as(thread: &mut Thread, head: &ImageHead) {
-    if state::auxiliary(AT_RANDOM) != head.random_at {
+    if state::auxiliary(state::AT_RANDOM) != head.random_at {
         crate::verdict::report_divergence(
             thread,
             &[b"the program lies at other addresses than in the recording"],

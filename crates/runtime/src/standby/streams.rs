@@ -27,6 +27,7 @@ static VERDICTS: Room<Option<Verdict>> = Room::new();
 fn parts_of(doubt: &Doubt, is_lent: bool) -> [Option<Part>; 2] {
     let Policy::Special(door) = doubt.row.policy else { return [None; 2] };
     let place = doubt.place();
+    let told = witness::told(place, doubt.entered());
     let part = |fd: u64, direction, len, copy| Part {
         slot: doubt.slot,
         fd: fd as i32,
@@ -37,13 +38,11 @@ fn parts_of(doubt: &Doubt, is_lent: bool) -> [Option<Part>; 2] {
         is_in_slot: doubt.row.nr == READ && !witness::is_elsewhere(place),
         is_elsewhere: witness::is_elsewhere(place),
         from: witness::position_before(place),
-        told: witness::told(place, doubt.entered()),
+        told,
         is_plain: match direction {
             // To a pipe that others share it is put out piece by piece, and the slot tells; before the first piece
             // nothing was entered.
-            Direction::Out => {
-                matches!(doubt.row.nr, WRITE | WRITEV) && witness::told(place, doubt.entered()) == Told::None
-            }
+            Direction::Out => matches!(doubt.row.nr, WRITE | WRITEV) && told == Told::None,
             Direction::In => pattern::is_plain_read(place),
         },
         copy,
